@@ -5,10 +5,10 @@
 #include "mlx/c/types.h"
 
 #if defined(__GNUC__)
-#define MLX_C_PRINTF(format, first)                                            \
-    __attribute__((format(printf, format, first)))
+#define MLX_C_PRINTF(fmt_arg, first_arg)                                       \
+    __attribute__((format(printf, fmt_arg, first_arg)))
 #else
-#define MLX_C_PRINTF(format, first)
+#define MLX_C_PRINTF(fmt_arg, first_arg)
 #endif
 
 #define mlx_error(...) _mlx_error(__FILE__, __LINE__, __VA_ARGS__)
