@@ -1,0 +1,50 @@
+# A thin door to CMake: each target is one or two commands.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+
+.PHONY: build demo check check-sanitizers bench fuzz format install clean deps
+
+build: deps
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
+	cmake --build $(BUILD) -j $(JOBS)
+
+deps:
+	@scripts/install-deps.sh
+
+demo: build
+	@scripts/demo.sh $(BUILD)/quern
+
+check: build
+	@scripts/fetch-model.sh >/dev/null || [ -n "$$QUERN_SKIP_MODEL_TESTS" ] || \
+	  echo "make check: no demo model; the tests labelled 'model' will fail"
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+# The unit tests under ASan + UBSan, then under TSan.
+check-sanitizers: deps
+	cmake --preset asan
+	cmake --build --preset asan -j $(JOBS)
+	ctest --preset asan -j $(JOBS)
+	cmake --preset tsan
+	cmake --build --preset tsan -j $(JOBS)
+	ctest --preset tsan -j $(JOBS)
+
+bench: build
+	bench/peers.sh --quern $(BUILD)/quern
+
+# FUZZ_SECONDS for each target; corpora grow in build/fuzz/corpus.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@scripts/install-deps.sh --dev
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+
+format:
+	@scripts/install-deps.sh --dev
+	git ls-files '*.c' '*.h' '*.inc' | xargs clang-format -i
+
+install: build
+	cmake --install $(BUILD)
+
+clean:
+	cmake --build $(BUILD) --target clean

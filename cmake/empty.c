@@ -1,0 +1,2 @@
+/* Libraries made wholly of rooms need one source of their own. */
+typedef int quern_nothing_here;

@@ -1,0 +1,34 @@
+/* file.h: whole files, mapped or read, and atomic writing. */
+#ifndef QN_BASE_FILE_H
+#define QN_BASE_FILE_H
+
+#include "bytes.h"
+#include "status.h"
+
+/* A read-only view of a file.  Reference counted: tensors that alias it keep
+ * it mapped. */
+typedef struct qn_file qn_file;
+
+/* Maps `path`.  QN_E_NOTFOUND when it does not exist, QN_E_IO when it can't
+ * be read or is no regular file.  An empty file is a valid, empty range. */
+qn_status qn_file_map(qn_file **out, const char *path);
+qn_file *qn_file_ref(qn_file *file);
+void qn_file_unref(qn_file *file);
+qn_bytes qn_file_bytes(const qn_file *file);
+const char *qn_file_path(const qn_file *file);
+/* Tells the kernel that the range will be read soon / is no longer needed. */
+void qn_file_will_need(const qn_file *file, size_t offset, size_t size);
+void qn_file_dont_need(const qn_file *file, size_t offset, size_t size);
+
+/* Reads a whole file of at most `limit` bytes into *out (NUL-terminated,
+ * free with qn_free). */
+qn_status qn_file_read(char **out, size_t *size, const char *path,
+                       size_t limit);
+/* Writes to a temporary sibling, fsyncs, renames over `path`. */
+qn_status qn_file_write_atomic(const char *path, const void *data, size_t size);
+bool qn_path_exists(const char *path);
+bool qn_path_is_dir(const char *path);
+/* dir + "/" + name, free with qn_free; NULL on allocation failure. */
+char *qn_path_join(const char *dir, const char *name);
+
+#endif

@@ -1,0 +1,57 @@
+/* safetensors.h: the header of a safetensors file, without arrays.
+ *
+ * Format: 8-byte little-endian header length N (2 <= N <= 100 MB), N bytes
+ * of JSON beginning with '{', then the data.  Source: the format's published
+ * description; checks as in the runtime specification 1.2: begin <= end <=
+ * data size, no overlap, no hole, size = product of shape and element size,
+ * no duplicate names, known dtype. */
+#ifndef QN_BASE_SAFETENSORS_H
+#define QN_BASE_SAFETENSORS_H
+
+#include "bytes.h"
+#include "status.h"
+
+typedef enum qn_st_dtype {
+    QN_ST_BOOL,
+    QN_ST_U8,
+    QN_ST_I8,
+    QN_ST_U16,
+    QN_ST_I16,
+    QN_ST_F16,
+    QN_ST_BF16,
+    QN_ST_U32,
+    QN_ST_I32,
+    QN_ST_F32,
+    QN_ST_U64,
+    QN_ST_I64,
+    QN_ST_F64,
+    QN_ST_F8_E4M3,
+    QN_ST_F8_E5M2,
+    QN_ST_F8_E8M0,
+    QN_ST_C64
+} qn_st_dtype;
+
+typedef struct qn_st_tensor {
+    qn_str name;
+    qn_st_dtype dtype;
+    int ndim;
+    const int64_t *shape;
+    qn_bytes data; /* inside the file */
+} qn_st_tensor;
+
+typedef struct qn_st qn_st;
+
+/* Parses the index at the front of `file` (borrowed; it must outlive *out).
+ * On success the caller owns *out (qn_st_free); on error it is untouched. */
+qn_status qn_st_parse(qn_st **out, qn_bytes file);
+void qn_st_free(qn_st *st);
+size_t qn_st_count(const qn_st *st);
+/* Tensor i in the order of the header. */
+const qn_st_tensor *qn_st_at(const qn_st *st, size_t i);
+const qn_st_tensor *qn_st_find(const qn_st *st, qn_str name);
+size_t qn_st_metadata_count(const qn_st *st);
+void qn_st_metadata_at(const qn_st *st, size_t i, qn_str *key, qn_str *value);
+const char *qn_st_dtype_name(qn_st_dtype dtype);
+size_t qn_st_dtype_size(qn_st_dtype dtype);
+
+#endif

@@ -1,0 +1,56 @@
+/* status.h: errors as values.
+ *
+ * A failing function returns a `qn_status` and leaves one sentence in a slot
+ * of the calling thread (qn_fail).  The sentence names the thing, what was
+ * expected and what was found; `where` names the file and the place in it.
+ * A succeeding call leaves the slot alone. */
+#ifndef QN_BASE_STATUS_H
+#define QN_BASE_STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* name, text.  The classes of the runtime specification, in its order;
+ * NOTFOUND is the part of IO for which the command line has its own code. */
+#define QN_STATUS_LIST(X)                                                      \
+    X(OK, "ok")                                                                \
+    X(E_IO, "io")                                                              \
+    X(E_NOTFOUND, "not_found")                                                 \
+    X(E_FORMAT, "format")                                                      \
+    X(E_UNSUPPORTED, "unsupported")                                            \
+    X(E_MISMATCH, "mismatch")                                                  \
+    X(E_NOMEM, "out_of_memory")                                                \
+    X(E_ARG, "argument")                                                       \
+    X(E_CANCELLED, "cancelled")                                                \
+    X(E_INTERNAL, "internal")
+
+typedef enum qn_status {
+#define QN_X(name, text) QN_##name,
+    QN_STATUS_LIST(QN_X)
+#undef QN_X
+} qn_status;
+
+#if defined(__GNUC__)
+#define QN_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define QN_PRINTF(fmt, args)
+#endif
+
+/* Records the sentence (truncated to 1 KiB) with an empty `where` and returns
+ * `code`, so that `return qn_fail(...)` reads well.  Never allocates. */
+qn_status qn_fail(qn_status code, const char *fmt, ...) QN_PRINTF(2, 3);
+
+/* Puts "WHERE: " knowledge on the error already recorded: sets `where` if it
+ * is still empty (an inner, more precise place wins).  Returns `code`. */
+qn_status qn_fail_where(qn_status code, const char *fmt, ...) QN_PRINTF(2, 3);
+
+/* The calling thread's last sentence and place ("" when there is none).
+ * Valid until the thread's next qn_fail. */
+const char *qn_error_text(void);
+const char *qn_error_where(void);
+void qn_error_clear(void);
+
+/* "format", "argument", ... */
+const char *qn_status_name(qn_status status);
+
+#endif
