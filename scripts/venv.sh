@@ -1,0 +1,59 @@
+#!/bin/sh
+# Makes the Python environment that tests and benches use to compare quern
+# with mlx-lm, transformers and others, and prints its folder.
+#
+#   venv.sh [FOLDER]     default build/venv
+#
+# Versions are pinned in scripts/requirements.txt.  A folder that already
+# holds exactly these is left alone; one made from another list is brought up
+# to date.  `make check` never needs it.  PYTHON names the interpreter
+# (default python3, 3.10 or newer).
+#
+# Exit codes: 1 local failure, 2 usage, 6 the packages cannot be had.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+wanted=$root/scripts/requirements.txt
+
+case ${1-} in
+-h | --help)
+    echo "usage: scripts/venv.sh [FOLDER]    (default build/venv)"
+    exit 0
+    ;;
+-*)
+    echo "venv: unknown option '$1'" >&2
+    exit 2
+    ;;
+esac
+if [ $# -gt 1 ]; then
+    echo "venv: one folder at most" >&2
+    exit 2
+fi
+dir=${1:-$root/build/venv}
+
+# Written last, so an interrupted run is noticed and finished by the next.
+stamp=$dir/.requirements
+
+if [ -x "$dir/bin/python" ] && cmp -s "$wanted" "$stamp"; then
+    printf '%s\n' "$dir"
+    exit 0
+fi
+
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    echo "venv: $python cannot make environments:" \
+        "run scripts/install-deps.sh --bench" >&2
+    exit 1
+fi
+
+echo "venv: installing scripts/requirements.txt in $dir (400 MB)" >&2
+mkdir -p "$(dirname "$dir")"
+"$python" -m venv "$dir" >&2
+rm -f "$stamp"
+"$dir/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --requirement "$wanted" >&2 || {
+    echo "venv: the packages cannot be installed" >&2
+    exit 6
+}
+cp "$wanted" "$stamp"
+printf '%s\n' "$dir"
