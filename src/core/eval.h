@@ -1,0 +1,35 @@
+/* eval.h: turns pending arrays into ready ones.
+ *
+ * The pending graph behind the requested arrays becomes a tape in
+ * topological order (depth first, inputs in order: the order in which a
+ * plain program would have computed them), without recursion.  Each node runs through the backend of its
+ * stream's device; then its outputs are ready and the node is dropped, so an
+ * input dies with its last consumer and its buffer can be donated.
+ *
+ * One evaluation runs at a time in the process; backends parallelise inside
+ * a node.  A node that fails leaves its outputs pending; the evaluation stops
+ * there with its error. */
+#ifndef QN_CORE_EVAL_H
+#define QN_CORE_EVAL_H
+
+#include "node.h"
+
+typedef struct qn_backend {
+    const char *name;
+    /* Computes the node's outputs: for each, qn_array_alloc and fill, or make
+     * it a view or a donated input.  All inputs are READY. */
+    qn_status (*run)(qn_node *node);
+    /* Waits for what has been launched; NULL when `run` is synchronous. */
+    qn_status (*synchronize)(qn_stream *stream);
+} qn_backend;
+
+/* Called once per device type at start-up, by capi. */
+void qn_backend_register(qn_device_type type, const qn_backend *backend);
+/* NULL when there is none. */
+const qn_backend *qn_backend_of(qn_device_type type);
+
+qn_status qn_eval(qn_array *const *arrays, size_t count);
+/* Returns at once; errors are delivered by the next wait on the stream. */
+qn_status qn_eval_async(qn_array *const *arrays, size_t count);
+
+#endif
