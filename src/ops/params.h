@@ -1,0 +1,197 @@
+/* params.h: the constants of each primitive's node (qn_node.params).
+ *
+ * Builders fill them, backends read them.  Axes are never negative here.
+ * Lists longer than the struct are inline up to QN_MAX_NDIM. */
+#ifndef QN_OPS_PARAMS_H
+#define QN_OPS_PARAMS_H
+
+#include "core/array.h"
+
+/* UNARY, BINARY, SELECT: none.  Inputs have the operand type already;
+ * BINARY and SELECT inputs are broadcast to the output's shape (views). */
+
+/* REDUCE: the output has keepdims or not; the elements are the same.  The
+ * input has the type that the element loop is compiled for; the output may
+ * be wider (sum of int8 gives int32). */
+typedef struct qn_reduce_params {
+    int naxes;
+    int axes[QN_MAX_NDIM]; /* ascending */
+} qn_reduce_params;
+
+typedef struct qn_scan_params {
+    int axis;
+    bool reverse, inclusive;
+} qn_scan_params;
+
+/* FULL: input 0 broadcasts to the output's shape and has its dtype. */
+
+/* The i-th element is start + i * step, computed in double for floats (and
+ * rounded once), in int64 for integers. */
+typedef struct qn_arange_params {
+    double start, step;
+    int64_t istart, istep;
+} qn_arange_params;
+
+/* ASTYPE, VIEW: none, the output's dtype says it. SELECT: condition bool. */
+
+typedef struct qn_as_strided_params {
+    int64_t strides[QN_MAX_NDIM]; /* elements */
+    size_t offset;                /* elements */
+} qn_as_strided_params;
+
+/* BROADCAST, COPY, RESHAPE: none; shapes say it. */
+
+typedef struct qn_contiguous_params {
+    bool allow_col_major;
+} qn_contiguous_params;
+
+typedef struct qn_transpose_params {
+    int axes[QN_MAX_NDIM]; /* output axis i is input axis axes[i] */
+} qn_transpose_params;
+
+/* DEPENDS: output i is input i; further inputs are only waited for. */
+
+/* SLICE: output element j along axis i is input start[i] + j * strides[i]. */
+typedef struct qn_slice_params {
+    int start[QN_MAX_NDIM];
+    int strides[QN_MAX_NDIM]; /* never 0 */
+} qn_slice_params;
+
+typedef enum qn_combine {
+    QN_COMBINE_SET,
+    QN_COMBINE_SUM,
+    QN_COMBINE_PROD,
+    QN_COMBINE_MAX,
+    QN_COMBINE_MIN
+} qn_combine;
+
+/* SLICE_UPDATE: inputs source, update (of the slice's shape and the source's
+ * dtype; the source may be donated). */
+typedef struct qn_slice_update_params {
+    int start[QN_MAX_NDIM];
+    int strides[QN_MAX_NDIM];
+    qn_combine combine;
+} qn_slice_update_params;
+
+/* SLICE_DYNAMIC: inputs source, start (integers, one per listed axis).
+ * SLICE_UPDATE_DYNAMIC: inputs source, update, start.  A start outside
+ * 0 .. dim - size is clamped. */
+typedef struct qn_slice_dynamic_params {
+    int naxes;
+    int axes[QN_MAX_NDIM];
+} qn_slice_dynamic_params;
+
+typedef struct qn_axis_params {
+    int axis;
+} qn_axis_params; /* CONCATENATE, GATHER_AXIS, SORT, ARGSORT */
+
+/* PAD: inputs source, value (one element, the source's dtype). */
+typedef struct qn_pad_params {
+    int low[QN_MAX_NDIM]; /* border before; the output's shape says the rest */
+} qn_pad_params;
+
+/* GATHER: inputs source, indices (n arrays of one shape I, any integer
+ * type).  Output shape is I followed by slice_sizes.  Index k applies to
+ * axes[k].  Negative indices count from the end; an index still outside is
+ * clamped to the nearest valid place, so that no memory outside is read. */
+typedef struct qn_gather_params {
+    int naxes;
+    int axes[QN_MAX_NDIM];
+    int slice_sizes[QN_MAX_NDIM]; /* one per axis of the source */
+} qn_gather_params;
+
+/* SCATTER: inputs source, indices (n arrays of one shape I), updates (shape
+ * I followed by slice sizes, one per source axis).  Updates outside the
+ * source are dropped.  Repeated indices combine in row-major order. */
+typedef struct qn_scatter_params {
+    int naxes;
+    int axes[QN_MAX_NDIM];
+    qn_combine combine;
+} qn_scatter_params;
+
+/* SCATTER_AXIS: inputs source, indices, values (broadcast to indices). */
+typedef struct qn_scatter_axis_params {
+    int axis;
+    qn_combine combine; /* SET or SUM */
+} qn_scatter_axis_params;
+
+/* ARG_REDUCE: output uint32; the axis is kept with length 1 or dropped, as
+ * the output's shape says. */
+typedef struct qn_arg_reduce_params {
+    int axis;
+    bool max;
+} qn_arg_reduce_params;
+
+typedef struct qn_partition_params {
+    int axis;
+    int kth; /* 0 .. length-1 */
+} qn_partition_params;
+
+/* MATMUL: inputs a [..., M, K] and b [..., K, N] of one floating dtype with
+ * equal batch shapes (broadcast views); output [..., M, N]. Accumulates in
+ * float (double for float64). */
+
+typedef enum qn_quant_mode {
+    QN_QUANT_AFFINE,
+    QN_QUANT_MXFP4,
+    QN_QUANT_MXFP8,
+    QN_QUANT_NVFP4
+} qn_quant_mode;
+
+/* QUANTIZED_MATMUL: inputs x [..., M, K], w uint32, scales, biases (affine
+ * only).  transpose: w is [..., N, K * bits / 32] and the output x w^T, else w
+ * is [..., K, N * bits / 32] and the output x w.  Batch shapes of x and w
+ * are equal, or w has two dimensions.  x, scales and biases may have
+ * different floating dtypes: products are formed in float, the output's
+ * dtype was decided by the builder.  Group sizes 16 (an extension), 32, 64,
+ * 128 along the packed axis.
+ *
+ * QUANTIZE: input w, optionally a global scale; outputs packed, scales
+ * (and biases).  DEQUANTIZE: inputs w, scales, (biases), optionally a global scale. */
+typedef struct qn_quant_params {
+    int group_size, bits;
+    qn_quant_mode mode;
+    bool transpose;
+    bool has_global_scale; /* it is the last input */
+} qn_quant_params;
+
+/* SOFTMAX, LOGSUMEXP: along the last axis.  Arithmetic is in float for half
+ * types whatever `precise` says. LOGSUMEXP's output has last dimension 1. */
+
+/* RMS_NORM: inputs x, optional weight.  LAYER_NORM: x, optional weight,
+ * optional bias. */
+typedef struct qn_norm_params {
+    float eps;
+    bool has_weight, has_bias;
+} qn_norm_params;
+
+/* ROPE: inputs x [B, H..., T, D] (at least 3 dimensions after the builder), offset
+ * (integer: one element, or one per batch row; absent with has_offset_array
+ * false), freqs (dims / 2 periods in float32; absent with has_freqs false).
+ * Position of row t is offset + t, times scale; pair i turns by position *
+ * scale * base^(-2i/dims), or divided by freqs[i]. */
+typedef struct qn_rope_params {
+    int dims;
+    bool traditional; /* pairs (2i, 2i+1), else (i, i + dims/2) */
+    float base, scale;
+    int offset;
+    bool has_offset_array, has_freqs;
+} qn_rope_params;
+
+/* SDPA: inputs q [B, H, Tq, D], k [B, Hkv, Tk, D], v [B, Hkv, Tk, Dv], then an
+ * optional mask (broadcast to [B, H, Tq, Tk]; bool keeps where true, else
+ * added), then optional sinks [H].  q, k, v may have different floating
+ * dtypes; the output's was decided by the builder.  causal: query i sees key
+ * j iff j <= i + Tk - Tq. Softmax in float. */
+typedef struct qn_sdpa_params {
+    float scale;
+    bool causal, has_mask, has_sinks;
+} qn_sdpa_params;
+
+/* RANDOM_BITS: input key (uint32, [..., 2]); output of `width` bytes per
+ * element. */
+typedef struct qn_random_bits_params {
+    int width; /* 1, 2, 4 */
+} qn_random_bits_params;
+
+#endif
