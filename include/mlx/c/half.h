@@ -1,4 +1,10 @@
-/* Half. */
+/* Storage of the two 16-bit floating types.
+ *
+ * Where the compiler has the type itself, HAS_FLOAT16 or HAS_BFLOAT16 is
+ * defined and the accessors in array.h use it (float16_t and bfloat16_t of the
+ * Arm C Language Extensions). Elsewhere they use the 16 bits as an integer:
+ * IEEE 754 binary16 for float16, the upper half of binary32 for bfloat16. The
+ * bytes are the same either way. */
 #ifndef MLX_C_HALF_H
 #define MLX_C_HALF_H
 

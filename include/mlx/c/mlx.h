@@ -1,4 +1,5 @@
-/* All. */
+/* The whole MLX C API. The rules that hold throughout it (ownership, results,
+ * errors, evaluation) are at the top of types.h. */
 #ifndef MLX_C_MLX_H
 #define MLX_C_MLX_H
 

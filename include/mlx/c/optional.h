@@ -1,4 +1,7 @@
-/* Optional. */
+/* Values that may be absent, passed by value.
+ *
+ * With has_value false, value is not looked at. Each fits in one register: the
+ * value in the low 32 bits, the flag in bit 32. */
 #ifndef MLX_C_OPTIONAL_H
 #define MLX_C_OPTIONAL_H
 
