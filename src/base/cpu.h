@@ -2,7 +2,9 @@
 #ifndef QN_BASE_CPU_H
 #define QN_BASE_CPU_H
 
-#include "status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* Instruction-set levels of the kernel families, worst first; a level
  * implies the ones below it on the same architecture. */
@@ -30,5 +32,15 @@ int qn_cpu_allowed_cores(void);
 /* Physical memory, and the smaller of it and the cgroup's limit; bytes. */
 size_t qn_memory_total(void);
 size_t qn_memory_limit(void);
+
+/* ---- the parts that decide, open to tests ---- */
+
+/* The level for an x86 processor: ECX of CPUID leaf 1, EBX of leaf 7, and the
+ * register state the operating system saves (XCR0, 0 without XGETBV). */
+qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint64_t xcr0);
+/* How many cores the processors i < count with allowed[i] are on, by the
+ * topology below ROOT/sys ("" for the real one).  A processor without an
+ * entry there counts as a core. */
+int qn_cores_of(const char *root, const bool *allowed, int count);
 
 #endif

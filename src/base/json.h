@@ -78,9 +78,9 @@ typedef enum qn_json_type {
 typedef struct qn_json {
     qn_json_type type;
     bool boolean;
-    qn_str text;     /* STRING: unescaped; NUMBER: spelling */
-    uint32_t count;  /* ARRAY, OBJECT: number of children */
-    uint32_t offset; /* of its first byte in the source (saturated) */
+    qn_str text;           /* STRING: unescaped; NUMBER: spelling */
+    uint32_t count;        /* ARRAY, OBJECT: number of children */
+    uint32_t offset;       /* of its first byte in the source (saturated) */
     struct qn_json *items; /* ARRAY, OBJECT: values in order */
     qn_str *keys;          /* OBJECT: keys in order */
 } qn_json;

@@ -50,6 +50,16 @@ const char *qn_error_text(void);
 const char *qn_error_where(void);
 void qn_error_clear(void);
 
+/* The slot's contents, to put back after calls whose failure does not count
+ * (a clean-up, a probe). */
+enum { QN_ERROR_SIZE = 1024 };
+typedef struct qn_error {
+    char text[QN_ERROR_SIZE];
+    char where[QN_ERROR_SIZE];
+} qn_error;
+void qn_error_save(qn_error *out);
+void qn_error_restore(const qn_error *error);
+
 /* "format", "argument", ... */
 const char *qn_status_name(qn_status status);
 

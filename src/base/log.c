@@ -1,0 +1,31 @@
+/* log.c: formats a message and hands it to the program's sink. */
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static struct {
+    qn_log_sink call;
+    void *data;
+    qn_log_level max_level;
+} sink;
+
+void qn_log_set_sink(qn_log_sink call, void *data, qn_log_level max_level)
+{
+    sink.call = call;
+    sink.data = data;
+    sink.max_level = max_level;
+}
+
+void qn_log(qn_log_level level, const char *fmt, ...)
+{
+    if (!sink.call || level > sink.max_level)
+        return;
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (length >= 0)
+        sink.call(sink.data, level, text);
+}
