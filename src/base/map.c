@@ -2,12 +2,13 @@
  *
  * Entries stand in one array in the order of their insertion; a table of
  * 64-bit slots (high half: hash, low half: entry number + 1, 0 = free) finds
- * them by linear probing and is at most half full.  Key bytes are copied into
- * blocks that never move, so the strings that qn_map_key_at gives stay valid
- * as long as the map. */
+ * them by linear probing and is at most half full.  Key bytes live in an
+ * arena, so the strings that qn_map_key_at gives stay valid as long as the
+ * map. */
 #include "map.h"
 
 #include "alloc.h"
+#include "arena.h"
 
 #include <pthread.h>
 #include <sys/random.h>
@@ -87,21 +88,14 @@ typedef struct entry {
     qn_map_value value;
 } entry;
 
-/* Key storage: a block holds `capacity` bytes after itself. */
-typedef struct block {
-    struct block *next;
-    size_t size, capacity;
-    char bytes[];
-} block;
-
-enum { FIRST_SLOTS = 16, BLOCK_SIZE = 4096, BLOCK_MAX = 1 << 20 };
+enum { FIRST_SLOTS = 16 };
 
 struct qn_map {
     entry *entries;
     size_t count, capacity;
     uint64_t *slots;
     size_t slot_count; /* a power of two, at least 2 * count */
-    block *blocks;     /* newest first */
+    qn_arena keys;
 };
 
 qn_map *qn_map_new(size_t expected)
@@ -132,11 +126,7 @@ void qn_map_free(qn_map *map, void (*free_value)(void *))
         for (size_t i = 0; i < map->count; i++)
             free_value(map->entries[i].value.ptr);
     }
-    while (map->blocks) {
-        block *next = map->blocks->next;
-        qn_free(map->blocks);
-        map->blocks = next;
-    }
+    qn_arena_free(&map->keys);
     qn_free(map->entries);
     qn_free(map->slots);
     qn_free(map);
@@ -194,32 +184,6 @@ static bool grow(qn_map *map)
     return true;
 }
 
-/* Room for `size` bytes of key that never moves. */
-static char *key_room(qn_map *map, size_t size)
-{
-    block *b = map->blocks;
-    if (!b || b->capacity - b->size < size) {
-        size_t capacity = b ? b->capacity * 2 : BLOCK_SIZE;
-        if (capacity > BLOCK_MAX)
-            capacity = BLOCK_MAX;
-        if (capacity < size)
-            capacity = size;
-        size_t total;
-        if (!qn_add_size(&total, sizeof *b, capacity)) {
-            qn_fail(QN_E_NOMEM, "out of memory: a key of %zu bytes", size);
-            return NULL;
-        }
-        b = qn_alloc(total);
-        if (!b)
-            return NULL;
-        *b = (block){.next = map->blocks, .capacity = capacity};
-        map->blocks = b;
-    }
-    char *room = b->bytes + b->size;
-    b->size += size;
-    return room;
-}
-
 qn_map_value *qn_map_put(qn_map *map, qn_str key, bool *added)
 {
     uint64_t hash = qn_hash(key.data, key.size);
@@ -233,13 +197,11 @@ qn_map_value *qn_map_put(qn_map *map, qn_str key, bool *added)
             return NULL;
         slot = find_slot(map, key, hash);
     }
-    char *copy = key_room(map, key.size);
-    if (!copy)
+    qn_str copy;
+    if (!qn_arena_copy(&map->keys, &copy, key))
         return NULL;
-    if (key.size)
-        memcpy(copy, key.data, key.size);
     entry *e = &map->entries[map->count++];
-    *e = (entry){.key = {copy, key.size}};
+    *e = (entry){.key = copy};
     *slot = (hash & ~(uint64_t)UINT32_MAX) | (uint32_t)map->count;
     return &e->value;
 }
