@@ -122,8 +122,8 @@ int mlx_random_truncated_normal(mlx_array *res, const mlx_array lower,
 int mlx_random_gumbel(mlx_array *res, const int *shape, size_t shape_num,
                       mlx_dtype dtype, const mlx_array key, const mlx_stream s);
 
-/* Laplace numbers of mean loc: loc - scale sign(v) log(1 - |v|) in
- * distribution, v uniform in (-1, 1). */
+/* Laplace numbers of mean loc: loc + scale sign(v) log(1 - |v|), v uniform in
+ * (-1, 1). */
 int mlx_random_laplace(mlx_array *res, const int *shape, size_t shape_num,
                        mlx_dtype dtype, float loc, float scale,
                        const mlx_array key, const mlx_stream s);
