@@ -27,8 +27,8 @@ bool mlx_distributed_is_available(const char *bk);
 int mlx_distributed_init(mlx_distributed_group *res, bool strict,
                          const char *bk);
 
-/* The number of this process in the group, from 0, and the number of processes.
- */
+/* The number of this process in the group, from 0, and the number of
+ * processes. */
 int mlx_distributed_group_rank(mlx_distributed_group group);
 int mlx_distributed_group_size(mlx_distributed_group group);
 

@@ -17,8 +17,8 @@ extern "C" {
 
 /* --- Writing -------------------------------------------------------------- */
 
-/* Record fun for inputs like args (and kwargs, by name) and write it to file.
- */
+/* Record fun for inputs like args (and kwargs, by name) and write it to
+ * file. */
 int mlx_export_function(const char *file, const mlx_closure fun,
                         const mlx_vector_array args, bool shapeless);
 int mlx_export_function_kwargs(const char *file, const mlx_closure_kwargs fun,

@@ -87,8 +87,8 @@ int mlx_fast_metal_kernel_config_add_output_arg(
     mlx_fast_metal_kernel_config cls, const int *shape, size_t size,
     mlx_dtype dtype);
 
-/* The number of threads in each direction, and how many of them form a group.
- */
+/* The number of threads in each direction, and how many of them form a
+ * group. */
 int mlx_fast_metal_kernel_config_set_grid(mlx_fast_metal_kernel_config cls,
                                           int grid1, int grid2, int grid3);
 int mlx_fast_metal_kernel_config_set_thread_group(

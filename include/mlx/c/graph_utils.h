@@ -29,8 +29,8 @@ int mlx_node_namer_get_name(const char **name, mlx_node_namer namer,
 
 /* --- Printing ------------------------------------------------------------- */
 
-/* Writes the graph that leads to outputs to os in the DOT language of Graphviz.
- */
+/* Writes the graph that leads to outputs to os in the DOT language of
+ * Graphviz. */
 int mlx_export_to_dot(FILE *os, const mlx_node_namer namer,
                       const mlx_vector_array outputs);
 

@@ -39,8 +39,8 @@ int mlx_load_safetensors_reader(mlx_map_string_to_array *res_0,
                                 mlx_io_reader in_stream, const mlx_stream s);
 
 /* Write the arrays in param by name, with metadata unless that map is empty.
- * float64 is refused. In the _writer form in_stream is the stream to write to.
- */
+ * float64 is refused. In the _writer form in_stream is the stream to write
+ * to. */
 int mlx_save_safetensors(const char *file, const mlx_map_string_to_array param,
                          const mlx_map_string_to_string metadata);
 int mlx_save_safetensors_writer(mlx_io_writer in_stream,

@@ -85,8 +85,8 @@ int mlx_linalg_eig(mlx_array *res_0, mlx_array *res_1, const mlx_array a,
 int mlx_linalg_eigvalsh(mlx_array *res, const mlx_array a, const char *UPLO,
                         const mlx_stream s);
 
-/* Eigenvalues in res_0 and, in the columns of res_1, orthonormal eigenvectors.
- */
+/* Eigenvalues in res_0 and, in the columns of res_1, orthonormal
+ * eigenvectors. */
 int mlx_linalg_eigh(mlx_array *res_0, mlx_array *res_1, const mlx_array a,
                     const char *UPLO, const mlx_stream s);
 

@@ -84,9 +84,13 @@ int mlx_identity(mlx_array *res, int n, mlx_dtype dtype, const mlx_stream s);
 int mlx_tri(mlx_array *res, int n, int m, int k, mlx_dtype type,
             const mlx_stream s);
 
-/* Window functions of M points in float32, with x = n / (M - 1): Bartlett 1 -
- * |2 x - 1|, Hann 0.5 - 0.5 cos(2 pi x), Hamming 0.54 - 0.46 cos(2 pi x),
- * Blackman 0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x). */
+/* Window functions: M values for n = 0 to M - 1 in float32. With x = n / (M -
+ * 1):
+ *
+ *   Bartlett   1 - |2 x - 1|
+ *   Hann       0.5 - 0.5 cos(2 pi x)
+ *   Hamming    0.54 - 0.46 cos(2 pi x)
+ *   Blackman   0.42 - 0.5 cos(2 pi x) + 0.08 cos(4 pi x) */
 int mlx_bartlett(mlx_array *res, int M, const mlx_stream s);
 int mlx_hanning(mlx_array *res, int M, const mlx_stream s);
 int mlx_hamming(mlx_array *res, int M, const mlx_stream s);
@@ -167,8 +171,8 @@ int mlx_log2(mlx_array *res, const mlx_array a, const mlx_stream s);
 int mlx_log10(mlx_array *res, const mlx_array a, const mlx_stream s);
 int mlx_log1p(mlx_array *res, const mlx_array a, const mlx_stream s);
 
-/* Trigonometric functions of a in radians, and their inverses. Float functions.
- */
+/* Trigonometric functions of a in radians, and their inverses. Float
+ * functions. */
 int mlx_sin(mlx_array *res, const mlx_array a, const mlx_stream s);
 int mlx_cos(mlx_array *res, const mlx_array a, const mlx_stream s);
 int mlx_tan(mlx_array *res, const mlx_array a, const mlx_stream s);
@@ -403,8 +407,8 @@ int mlx_min_axis(mlx_array *res, const mlx_array a, int axis, bool keepdims,
 int mlx_min_axes(mlx_array *res, const mlx_array a, const int *axes,
                  size_t axes_num, bool keepdims, const mlx_stream s);
 
-/* Whether all elements, or any, are true (not 0). true and false over nothing.
- */
+/* Whether all elements, or any, are true (not 0). true and false over
+ * nothing. */
 int mlx_all(mlx_array *res, const mlx_array a, bool keepdims,
             const mlx_stream s);
 int mlx_all_axis(mlx_array *res, const mlx_array a, int axis, bool keepdims,
@@ -426,8 +430,8 @@ int mlx_count_nonzero_axis(mlx_array *res, const mlx_array a, int axis,
 int mlx_count_nonzero_axes(mlx_array *res, const mlx_array a, const int *axes,
                            size_t axes_num, bool keepdims, const mlx_stream s);
 
-/* log(sum(exp(a))) without overflow. A float function. An error over nothing.
- */
+/* log(sum(exp(a))) without overflow. A float function. An error over
+ * nothing. */
 int mlx_logsumexp(mlx_array *res, const mlx_array a, bool keepdims,
                   const mlx_stream s);
 int mlx_logsumexp_axis(mlx_array *res, const mlx_array a, int axis,
@@ -605,8 +609,8 @@ int mlx_stack_axis(mlx_array *res, const mlx_vector_array arrays, int axis,
 int mlx_split(mlx_vector_array *res, const mlx_array a, int num_splits,
               int axis, const mlx_stream s);
 
-/* A list of the parts of a along axis that begin at 0 and at each of indices.
- */
+/* A list of the parts of a along axis that begin at 0 and at each of
+ * indices. */
 int mlx_split_sections(mlx_vector_array *res, const mlx_array a,
                        const int *indices, size_t indices_num, int axis,
                        const mlx_stream s);
@@ -733,8 +737,8 @@ int mlx_slice_dynamic(mlx_array *res, const mlx_array a, const mlx_array start,
                       const int *axes, size_t axes_num, const int *slice_size,
                       size_t slice_size_num, const mlx_stream s);
 
-/* src with the slice that begins at start replaced by update, which has its
- * size. */
+/* src with the slice that begins at start replaced by update, whose size is
+ * that of the slice and whose missing leading axes are added. */
 int mlx_slice_update_dynamic(mlx_array *res, const mlx_array src,
                              const mlx_array update, const mlx_array start,
                              const int *axes, size_t axes_num,

@@ -39,8 +39,8 @@ int mlx_random_split(mlx_array *res_0, mlx_array *res_1, const mlx_array key,
 
 /* --- Bits and discrete numbers -------------------------------------------- */
 
-/* Random bits, width bytes an element: uint8, uint16 or uint32 for 1, 2 or 4.
- */
+/* Random bits, width bytes an element: uint8, uint16 or uint32 for 1, 2 or
+ * 4. */
 int mlx_random_bits(mlx_array *res, const int *shape, size_t shape_num,
                     int width, const mlx_array key, const mlx_stream s);
 

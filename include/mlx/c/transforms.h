@@ -20,8 +20,8 @@ extern "C" {
 /* Computes the arrays in outputs and what they depend on, and waits for it. */
 int mlx_eval(const mlx_vector_array outputs);
 
-/* Starts the same and returns without waiting; an error shows at the next wait.
- */
+/* Starts the same and returns without waiting; an error shows at the next
+ * wait. */
 int mlx_async_eval(const mlx_vector_array outputs);
 
 /* --- Derivatives ---------------------------------------------------------- */
@@ -34,8 +34,8 @@ int mlx_vjp(mlx_vector_array *res_0, mlx_vector_array *res_1,
             const mlx_vector_array cotangents);
 
 /* Forward mode. Stores fun(primals) in res_0 and, in res_1, one tangent for
- * each output: the product of the Jacobian with tangents, one for each primal.
- */
+ * each output: the product of the Jacobian with tangents, one for each
+ * primal. */
 int mlx_jvp(mlx_vector_array *res_0, mlx_vector_array *res_1,
             const mlx_closure fun, const mlx_vector_array primals,
             const mlx_vector_array tangents);
