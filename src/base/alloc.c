@@ -12,10 +12,16 @@
 
 static _Thread_local long countdown = -1;
 
-void qn_test_fail_alloc(long n) { countdown = n; }
+void qn_test_fail_alloc(long n)
+{
+    countdown = n;
+}
 
 /* True for the allocation that is to fail; the plan is then used up. */
-static bool must_fail(void) { return countdown >= 0 && countdown-- == 0; }
+static bool must_fail(void)
+{
+    return countdown >= 0 && countdown-- == 0;
+}
 
 static void *checked(void *ptr, size_t size)
 {
@@ -68,9 +74,15 @@ void *qn_alloc_aligned(size_t align, size_t size)
     return checked(ptr, size);
 }
 
-void qn_free(void *ptr) { free(ptr); }
+void qn_free(void *ptr)
+{
+    free(ptr);
+}
 
-char *qn_strdup(const char *text) { return qn_strndup(text, strlen(text)); }
+char *qn_strdup(const char *text)
+{
+    return qn_strndup(text, strlen(text));
+}
 
 char *qn_strndup(const char *text, size_t n)
 {

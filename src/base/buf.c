@@ -73,7 +73,10 @@ void qn_buf_add_text(qn_buf *buf, const char *text)
     qn_buf_add(buf, text, strlen(text));
 }
 
-void qn_buf_add_char(qn_buf *buf, char c) { qn_buf_add(buf, &c, 1); }
+void qn_buf_add_char(qn_buf *buf, char c)
+{
+    qn_buf_add(buf, &c, 1);
+}
 
 void qn_buf_add_code(qn_buf *buf, uint32_t code)
 {

@@ -254,9 +254,15 @@ static int count_allowed(bool cores)
     return n < 1 ? 1 : n;
 }
 
-int qn_cpu_allowed(void) { return count_allowed(false); }
+int qn_cpu_allowed(void)
+{
+    return count_allowed(false);
+}
 
-int qn_cpu_allowed_cores(void) { return count_allowed(true); }
+int qn_cpu_allowed_cores(void)
+{
+    return count_allowed(true);
+}
 
 /* ---- memory ---- */
 

@@ -115,9 +115,15 @@ void qn_file_unref(qn_file *file)
     qn_free(file);
 }
 
-qn_bytes qn_file_bytes(const qn_file *file) { return file->bytes; }
+qn_bytes qn_file_bytes(const qn_file *file)
+{
+    return file->bytes;
+}
 
-const char *qn_file_path(const qn_file *file) { return file->path; }
+const char *qn_file_path(const qn_file *file)
+{
+    return file->path;
+}
 
 /* madvise on [offset, offset + size) cut to the file.  `inner`: only pages
  * that lie in the range whole. */

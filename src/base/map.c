@@ -132,7 +132,10 @@ void qn_map_free(qn_map *map, void (*free_value)(void *))
     qn_free(map);
 }
 
-size_t qn_map_size(const qn_map *map) { return map->count; }
+size_t qn_map_size(const qn_map *map)
+{
+    return map->count;
+}
 
 /* The slot that holds `key`, or the free one where it belongs. */
 static uint64_t *find_slot(const qn_map *map, qn_str key, uint64_t hash)

@@ -49,9 +49,15 @@ qn_status qn_fail_where(qn_status code, const char *fmt, ...)
     return code;
 }
 
-const char *qn_error_text(void) { return last.text; }
+const char *qn_error_text(void)
+{
+    return last.text;
+}
 
-const char *qn_error_where(void) { return last.where; }
+const char *qn_error_where(void)
+{
+    return last.where;
+}
 
 void qn_error_clear(void)
 {
@@ -59,9 +65,15 @@ void qn_error_clear(void)
     last.where[0] = '\0';
 }
 
-void qn_error_save(qn_error *out) { *out = last; }
+void qn_error_save(qn_error *out)
+{
+    *out = last;
+}
 
-void qn_error_restore(const qn_error *error) { last = *error; }
+void qn_error_restore(const qn_error *error)
+{
+    last = *error;
+}
 
 const char *qn_status_name(qn_status status)
 {
