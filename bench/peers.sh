@@ -8,13 +8,14 @@
 # same machine, so the ratio of each round is taken before the median: a slow
 # minute hurts both sides of a pair and leaves the ratio alone.
 #
-#   --rounds N      pairs (default 5)
-#   --reps N        repetitions of each test within a round (default 3)
-#   --threads N     for both (default: the CPUs this process may use)
-#   --model FILE    default: the demo model (scripts/fetch-model.sh)
-#   --quern PATH    default: build/quern
-#   --min-ratio X   exit 9 when a median ratio is below X
-#   --build-only    build llama-bench, print its path, run nothing
+#   --rounds N           pairs (default 5)
+#   --reps N             repetitions of a test within a round (default 3)
+#   --threads N          for both (default: the CPUs this process may use)
+#   --model FILE         default: the demo model (scripts/fetch-model.sh)
+#   --quern PATH         default: build/quern
+#   --llama-bench PATH   use this one, build nothing
+#   --min-ratio X        exit 9 when a median ratio is below X
+#   --build-only         build llama-bench, print its path, run nothing
 #
 # Exit codes: 0; 1 a program failed or printed something unexpected; 2 usage;
 # 3 no such file; 6 the source package cannot be had; 7 it is not the expected
@@ -42,6 +43,7 @@ reps=3
 threads=
 model=
 quern=$root/build/quern
+bench=
 min_ratio=0
 build_only=0
 
@@ -56,7 +58,8 @@ while [ $# -gt 0 ]; do
         ;;
     esac
     case $flag in
-    --rounds | --reps | --threads | --model | --quern | --min-ratio)
+    --rounds | --reps | --threads | --model | --quern | --llama-bench | \
+        --min-ratio)
         [ $# -ge 2 ] || die 2 "$flag needs a value"
         value=$2
         shift 2
@@ -89,6 +92,7 @@ while [ $# -gt 0 ]; do
     --threads) threads=$value ;;
     --model) model=$value ;;
     --quern) quern=$value ;;
+    --llama-bench) bench=$value ;;
     --min-ratio) min_ratio=$value ;;
     esac
 done
@@ -101,10 +105,6 @@ trap 'exit 143' TERM HUP
 # --- llama-bench -----------------------------------------------------------
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/quern/peers
-# A native build runs only on processors like the one that made it.
-cpu=$( (uname -m && grep -m 2 -E '^(model name|flags|Features)' \
-    /proc/cpuinfo) 2>/dev/null | cksum | cut -d ' ' -f 1)
-bench=$cache/llama-bench-$version-$cpu
 
 build_llama_bench() {
     say "building llama-bench from $package $version, once (a few minutes)"
@@ -137,8 +137,14 @@ build_llama_bench() {
     mv -f "$bench.part" "$bench"
 }
 
-mkdir -p "$cache"
-if [ ! -x "$bench" ]; then
+if [ -n "$bench" ]; then
+    [ -x "$bench" ] || die 3 "no such program: $bench"
+else
+    # A native build runs only on processors like the one that made it.
+    cpu=$( (uname -m && grep -m 2 -E '^(model name|flags|Features)' \
+        /proc/cpuinfo) 2>/dev/null | cksum | cut -d ' ' -f 1)
+    bench=$cache/llama-bench-$version-$cpu
+    mkdir -p "$cache"
     exec 9>"$cache/.lock"
     flock 9
     [ -x "$bench" ] || build_llama_bench 9>&-
