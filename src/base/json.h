@@ -32,15 +32,21 @@ typedef enum qn_json_event {
     QN_JSON_NULL
 } qn_json_event;
 
+/* Levels of nesting that a document may have where nothing else is said. */
+enum { QN_JSON_MAX_DEPTH = 128 };
+
 enum {
     QN_JSON_ALLOW_BOM = 1,
     QN_JSON_ALLOW_LONE_SURROGATES = 2, /* read as U+FFFD */
-    QN_JSON_ALLOW_DUPLICATE_KEYS = 4   /* tree only: the last one wins */
+    /* Tree only (the pull reader leaves keys to its caller): the first place,
+     * the last value. */
+    QN_JSON_ALLOW_DUPLICATE_KEYS = 4
 };
 
 typedef struct qn_json_reader qn_json_reader;
 
-/* Borrows `text`, which must outlive the reader.  max_depth <= 0: 128. */
+/* Borrows `text`, which must outlive the reader; NULL when memory is out.
+ * max_depth <= 0: QN_JSON_MAX_DEPTH. */
 qn_json_reader *qn_json_reader_new(qn_str text, unsigned flags, int max_depth);
 void qn_json_reader_free(qn_json_reader *reader);
 /* The next event.  After QN_JSON_ERROR or QN_JSON_END every further call
@@ -53,14 +59,16 @@ size_t qn_json_offset(const qn_json_reader *reader);
 size_t qn_json_end_offset(const qn_json_reader *reader);
 /* After an event that begins an object or array: skips to its end event. */
 qn_status qn_json_skip(qn_json_reader *reader);
-/* Status of the reader: QN_OK until QN_JSON_ERROR. */
+/* Status of the reader: QN_OK until QN_JSON_ERROR, whose offset is that of the
+ * fault. */
 qn_status qn_json_status(const qn_json_reader *reader);
 
 /* ---- numbers ---- */
 
 /* True when the spelling is an integer that fits (1.0 and 1e2 do not count). */
 bool qn_json_int64(qn_str spelling, int64_t *out);
-/* The nearest double; false when it overflows to infinity. */
+/* The nearest double, whatever the program's locale; false when it overflows
+ * to infinity. */
 bool qn_json_double(qn_str spelling, double *out);
 
 /* ---- tree ---- */
@@ -109,15 +117,20 @@ const char *qn_json_type_name(qn_json_type type);
 /* An empty document whose root is null; values made by the functions below
  * belong to it.  Each returns NULL on allocation failure. */
 qn_json_doc *qn_json_doc_new(void);
-void qn_json_doc_set_root(qn_json_doc *doc, qn_json *root);
+void qn_json_doc_set_root(qn_json_doc *doc, const qn_json *root);
 qn_json *qn_json_new_null(qn_json_doc *doc);
 qn_json *qn_json_new_bool(qn_json_doc *doc, bool value);
 qn_json *qn_json_new_int(qn_json_doc *doc, int64_t value);
+/* NaN and infinities: null. */
+qn_json *qn_json_new_double(qn_json_doc *doc, double value);
 qn_json *qn_json_new_str(qn_json_doc *doc, qn_str text);
 qn_json *qn_json_new_array(qn_json_doc *doc);
 qn_json *qn_json_new_object(qn_json_doc *doc);
 /* Append a copy of `value` (shallow; children are shared within one doc or
- * with a doc that outlives this one). */
+ * with a doc that outlives this one), or put it in the place of the value that
+ * has the key.  The copy does not see what is appended to `value` later: fill
+ * a container first.  QN_E_NOMEM when a pointer is NULL, so a failed
+ * qn_json_new_* needs no check of its own. */
 qn_status qn_json_push(qn_json_doc *doc, qn_json *array, const qn_json *value);
 qn_status qn_json_set(qn_json_doc *doc, qn_json *object, qn_str key,
                       const qn_json *value);
