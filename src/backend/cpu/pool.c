@@ -1,0 +1,213 @@
+/* pool.c: spin-then-sleep worker threads.
+ *
+ * A region is published by raising `epoch`.  Workers watch it: first in a
+ * spin loop, then on a condition variable.  Tasks are claimed by fetch_add on
+ * `next`; the region is over when `active`, the number of workers inside it,
+ * is zero and the tasks are used up.  A late worker that wakes after the end
+ * finds no task left and leaves at once: it checks the epoch under `active`,
+ * so the caller never frees a context that a worker still reads.
+ *
+ * After fork the child has no workers; the pool starts afresh there. */
+#include "pool.h"
+
+#include "base/alloc.h"
+#include "base/cpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#define QN_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define QN_PAUSE() __asm__ volatile("yield")
+#else
+#define QN_PAUSE() ((void)0)
+#endif
+
+enum {
+    MAX_THREADS = 512,
+    /* About 50 us of pauses: longer than the serial gaps between the nodes of
+     * a decode step, short enough not to burn a core between tokens. */
+    SPINS = 4000
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int wanted;  /* threads asked for, 0 = default */
+    int started; /* worker threads that run, without the caller */
+    /* The region in progress. */
+    qn_pool_task task;
+    void *ctx;
+    size_t count;
+    int limit; /* workers with number < limit take part */
+    atomic_size_t next;
+    atomic_uint epoch;
+    atomic_int active;   /* workers inside the region */
+    atomic_int sleepers; /* workers on the condition variable */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.wake, NULL);
+    pool.started = 0;
+    atomic_store(&pool.active, 0);
+    atomic_store(&pool.sleepers, 0);
+}
+
+static void watch_fork(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+static void drain(int worker)
+{
+    size_t i;
+    while ((i = atomic_fetch_add_explicit(&pool.next, 1,
+                                          memory_order_relaxed)) < pool.count)
+        pool.task(pool.ctx, i, worker);
+}
+
+static unsigned await_epoch(unsigned seen)
+{
+    for (int spin = 0; spin < SPINS; spin++) {
+        unsigned now = atomic_load_explicit(&pool.epoch, memory_order_acquire);
+        if (now != seen)
+            return now;
+        QN_PAUSE();
+    }
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.sleepers, 1);
+    unsigned now;
+    while ((now = atomic_load(&pool.epoch)) == seen)
+        pthread_cond_wait(&pool.wake, &pool.lock);
+    atomic_fetch_sub(&pool.sleepers, 1);
+    pthread_mutex_unlock(&pool.lock);
+    return now;
+}
+
+static void *work(void *arg)
+{
+    int worker = (int)(intptr_t)arg;
+    unsigned seen = 0;
+    for (;;) {
+        seen = await_epoch(seen);
+        /* An odd epoch is a region in progress.  Enter, then look again: the
+         * caller leaves only after it has made the epoch even and seen
+         * `active` at zero. */
+        atomic_fetch_add(&pool.active, 1);
+        unsigned now = atomic_load(&pool.epoch);
+        if ((now & 1) && worker < pool.limit)
+            drain(worker);
+        atomic_fetch_sub(&pool.active, 1);
+        seen = now;
+    }
+    return NULL;
+}
+
+/* Starts workers until there are `threads - 1`; fewer when the system
+ * refuses, which costs speed only. */
+static void ensure_workers(int threads)
+{
+    pthread_once(&fork_once, watch_fork);
+    while (pool.started < threads - 1) {
+        pthread_attr_t attr;
+        pthread_t id;
+        if (pthread_attr_init(&attr))
+            return;
+        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        int error = pthread_create(&id, &attr, work,
+                                   (void *)(intptr_t)(pool.started + 1));
+        pthread_attr_destroy(&attr);
+        if (error)
+            return;
+        pool.started++;
+    }
+}
+
+int qn_pool_threads(void)
+{
+    static atomic_int allowed;
+    if (pool.wanted)
+        return pool.wanted;
+    int n = atomic_load_explicit(&allowed, memory_order_relaxed);
+    if (!n) {
+        n = qn_cpu_allowed_cores();
+        if (n > MAX_THREADS)
+            n = MAX_THREADS;
+        atomic_store_explicit(&allowed, n, memory_order_relaxed);
+    }
+    return n;
+}
+
+void qn_pool_set_threads(int threads)
+{
+    pool.wanted = threads < 0 ? 0 : threads > MAX_THREADS ? MAX_THREADS : threads;
+}
+
+void qn_pool_run(qn_pool_task task, void *ctx, size_t count)
+{
+    int threads = qn_pool_threads();
+    if (threads > pool.started + 1)
+        ensure_workers(threads);
+    if (threads > pool.started + 1)
+        threads = pool.started + 1;
+    if (threads == 1 || count <= 1) {
+        for (size_t i = 0; i < count; i++)
+            task(ctx, i, 0);
+        return;
+    }
+    pool.task = task;
+    pool.ctx = ctx;
+    pool.count = count;
+    pool.limit = threads;
+    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    atomic_fetch_add(&pool.epoch, 1); /* odd: open */
+    if (atomic_load(&pool.sleepers)) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    drain(0);
+    atomic_fetch_add(&pool.epoch, 1); /* even: closed to newcomers */
+    while (atomic_load(&pool.active))
+        QN_PAUSE();
+}
+
+typedef struct split_job {
+    qn_pool_range range;
+    void *ctx;
+    size_t total, step;
+} split_job;
+
+static void run_split(void *ctx, size_t index, int worker)
+{
+    const split_job *job = ctx;
+    size_t begin = index * job->step;
+    size_t end = begin + job->step;
+    job->range(job->ctx, begin, end < job->total ? end : job->total, worker);
+}
+
+void qn_pool_split(qn_pool_range range, void *ctx, size_t total, size_t grain,
+                   size_t align)
+{
+    if (!total)
+        return;
+    size_t parts = (size_t)qn_pool_threads() * 4;
+    size_t step = (total + parts - 1) / parts;
+    if (step < grain)
+        step = grain;
+    if (align > 1)
+        step = (step + align - 1) / align * align;
+    if (step >= total || qn_pool_threads() == 1) {
+        range(ctx, 0, total, 0);
+        return;
+    }
+    split_job job = {range, ctx, total, step};
+    qn_pool_run(run_split, &job, (total + step - 1) / step);
+}

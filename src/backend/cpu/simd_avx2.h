@@ -1,0 +1,117 @@
+/* simd_avx2.h: the vector words (simd_none.h) for AVX2, FMA and F16C. */
+#ifndef QN_CPU_SIMD_AVX2_H
+#define QN_CPU_SIMD_AVX2_H
+
+#include "base/f16.h"
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FN(name) name##_avx2
+enum { VF_LANES = 8 };
+typedef __m256 VF;
+
+#define VF_INLINE static inline __attribute__((always_inline, unused))
+
+VF_INLINE VF vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+VF_INLINE VF vf_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+VF_INLINE VF vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+VF_INLINE void vf_store(float *p, VF v)
+{
+    _mm256_storeu_ps(p, v);
+}
+VF_INLINE VF vf_add(VF a, VF b)
+{
+    return _mm256_add_ps(a, b);
+}
+VF_INLINE VF vf_sub(VF a, VF b)
+{
+    return _mm256_sub_ps(a, b);
+}
+VF_INLINE VF vf_mul(VF a, VF b)
+{
+    return _mm256_mul_ps(a, b);
+}
+VF_INLINE VF vf_div(VF a, VF b)
+{
+    return _mm256_div_ps(a, b);
+}
+VF_INLINE VF vf_max(VF a, VF b)
+{
+    return _mm256_max_ps(a, b);
+}
+VF_INLINE VF vf_min(VF a, VF b)
+{
+    return _mm256_min_ps(a, b);
+}
+VF_INLINE VF vf_fma(VF a, VF b, VF c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+VF_INLINE void vf_sum4(float out[4], VF a, VF b, VF c, VF d)
+{
+    __m128 a4 = _mm_add_ps(_mm256_castps256_ps128(a),
+                           _mm256_extractf128_ps(a, 1));
+    __m128 b4 = _mm_add_ps(_mm256_castps256_ps128(b),
+                           _mm256_extractf128_ps(b, 1));
+    __m128 c4 = _mm_add_ps(_mm256_castps256_ps128(c),
+                           _mm256_extractf128_ps(c, 1));
+    __m128 d4 = _mm_add_ps(_mm256_castps256_ps128(d),
+                           _mm256_extractf128_ps(d, 1));
+    _MM_TRANSPOSE4_PS(a4, b4, c4, d4);
+    _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a4, c4), _mm_add_ps(b4, d4)));
+}
+VF_INLINE float vf_sum(VF a)
+{
+    __m128 v = _mm_add_ps(_mm256_castps256_ps128(a),
+                          _mm256_extractf128_ps(a, 1));
+    v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
+}
+VF_INLINE VF vf_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+VF_INLINE VF vf_load_bf16(const uint16_t *p)
+{
+    __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+VF_INLINE void vf_store_f16(uint16_t *p, VF v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p,
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+VF_INLINE void vf_store_bf16(uint16_t *p, VF v)
+{
+    /* Round to nearest even as qn_f32_to_bf16 does; NaN becomes 0x7fc0. */
+    __m256i u = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16),
+                                   _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(
+        u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    r = _mm256_srli_epi32(
+        _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fc00000), nan), 16);
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0x08);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(packed));
+}
+VF_INLINE VF vf_load_u8(const uint8_t *p)
+{
+    __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b));
+}
+
+#endif

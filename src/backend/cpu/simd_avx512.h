@@ -1,0 +1,117 @@
+/* simd_avx512.h: the vector words (simd_none.h) for AVX-512 F, BW, DQ, VL. */
+#ifndef QN_CPU_SIMD_AVX512_H
+#define QN_CPU_SIMD_AVX512_H
+
+#include "base/f16.h"
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FN(name) name##_avx512
+enum { VF_LANES = 16 };
+typedef __m512 VF;
+
+#define VF_INLINE static inline __attribute__((always_inline, unused))
+
+VF_INLINE VF vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+VF_INLINE VF vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+VF_INLINE VF vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+VF_INLINE void vf_store(float *p, VF v)
+{
+    _mm512_storeu_ps(p, v);
+}
+VF_INLINE VF vf_add(VF a, VF b)
+{
+    return _mm512_add_ps(a, b);
+}
+VF_INLINE VF vf_sub(VF a, VF b)
+{
+    return _mm512_sub_ps(a, b);
+}
+VF_INLINE VF vf_mul(VF a, VF b)
+{
+    return _mm512_mul_ps(a, b);
+}
+VF_INLINE VF vf_div(VF a, VF b)
+{
+    return _mm512_div_ps(a, b);
+}
+VF_INLINE VF vf_max(VF a, VF b)
+{
+    return _mm512_max_ps(a, b);
+}
+VF_INLINE VF vf_min(VF a, VF b)
+{
+    return _mm512_min_ps(a, b);
+}
+VF_INLINE VF vf_fma(VF a, VF b, VF c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* 16 lanes to 4: lane j of the result is (a[j] + a[j+8]) + (a[j+4] + a[j+12]). */
+VF_INLINE __m128 vf_fold(VF a)
+{
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a),
+                                _mm512_extractf32x8_ps(a, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half),
+                      _mm256_extractf128_ps(half, 1));
+}
+VF_INLINE void vf_sum4(float out[4], VF a, VF b, VF c, VF d)
+{
+    __m128 a4 = vf_fold(a), b4 = vf_fold(b), c4 = vf_fold(c), d4 = vf_fold(d);
+    _MM_TRANSPOSE4_PS(a4, b4, c4, d4);
+    _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a4, c4), _mm_add_ps(b4, d4)));
+}
+VF_INLINE float vf_sum(VF a)
+{
+    __m128 v = vf_fold(a);
+    v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
+}
+VF_INLINE VF vf_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(
+        _mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+VF_INLINE VF vf_load_bf16(const uint16_t *p)
+{
+    __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+VF_INLINE void vf_store_f16(uint16_t *p, VF v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p,
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+VF_INLINE void vf_store_bf16(uint16_t *p, VF v)
+{
+    /* Round to nearest even as qn_f32_to_bf16 does; NaN becomes 0x7fc0. */
+    __m512i u = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16),
+                                   _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(
+        u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    r = _mm512_mask_mov_epi32(r, nan, _mm512_set1_epi32(0x7fc00000));
+    _mm256_storeu_si256((__m256i *)(void *)p,
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+}
+VF_INLINE VF vf_load_u8(const uint8_t *p)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b));
+}
+
+#endif
