@@ -16,11 +16,6 @@ typedef enum qn_op {
 #define QN_SCAN(id, ...) QN_OP_##id,
 #define QN_PRIM(id, ...) QN_OP_##id,
 #include "ops.def"
-#undef QN_UNARY
-#undef QN_BINARY
-#undef QN_REDUCE
-#undef QN_SCAN
-#undef QN_PRIM
     QN_OP_COUNT
 } qn_op;
 
@@ -34,6 +29,7 @@ typedef enum qn_op_family {
 
 typedef enum qn_op_types {
     QN_TYPES_NUM,
+    QN_TYPES_ORD,
     QN_TYPES_REAL,
     QN_TYPES_FLOAT,
     QN_TYPES_RFLOAT,
