@@ -1,0 +1,382 @@
+/* quern.h: run language models in the MLX format and in GGUF files.
+ *
+ *   quern_options options;
+ *   quern_options_init(&options);
+ *   quern_model *model;
+ *   if (quern_model_load(&model, "model.gguf", &options, &error)) ...
+ *   quern_session *session;
+ *   quern_session_new(&session, model, &error);
+ *   quern_request request;
+ *   quern_request_init(&request, model);
+ *   request.messages = "[{\"role\":\"user\",\"content\":\"Hello\"}]";
+ *   quern_generate(session, &request, on_event, data, &result, &error);
+ *
+ * A model is what was read from files: configuration, weights, tokenizer and
+ * chat template.  It never changes, and any number of sessions share it.  A
+ * session is one sequence of tokens with its KV cache.
+ *
+ * Errors.  A function that can fail returns a quern_status and fills *error,
+ * which may be NULL.  A function that fails leaves its outputs as they were,
+ * except where it says otherwise.  The library never prints and never exits.
+ *
+ * Threads.  Functions of one model and its sessions may be called from any
+ * thread; calls that compute take turns on the model.  One session must not
+ * be used by two threads at once, apart from quern_session_cancel.
+ *
+ * Text is UTF-8.  Structures are filled by their _init function first and
+ * changed afterwards, so that members added later keep their defaults. */
+#ifndef QUERN_QUERN_H
+#define QUERN_QUERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors -------------------------------------------------------------- */
+
+typedef enum quern_status {
+    QUERN_OK,
+    QUERN_E_IO,          /* a file is unreadable or short */
+    QUERN_E_NOTFOUND,    /* a file is missing */
+    QUERN_E_FORMAT,      /* a file contradicts its own format */
+    QUERN_E_UNSUPPORTED, /* valid, but not implemented or not for this model */
+    QUERN_E_MISMATCH,    /* parts that belong together disagree */
+    QUERN_E_NOMEM,       /* out of memory */
+    QUERN_E_ARG,         /* a value of the caller's is out of range */
+    QUERN_E_CANCELLED,   /* the caller stopped the work */
+    QUERN_E_INTERNAL     /* a broken invariant */
+} quern_status;
+
+enum { QUERN_ERROR_SIZE = 1024 };
+
+typedef struct quern_error {
+    quern_status status;
+    /* The file and the place in it, or the name of the value; may be "". */
+    char where[QUERN_ERROR_SIZE];
+    /* One sentence: what was expected and what was found. */
+    char message[QUERN_ERROR_SIZE];
+} quern_error;
+
+/* "io", "not_found", "format", "unsupported", "mismatch", "out_of_memory",
+ * "argument", "cancelled", "internal"; "ok". */
+const char *quern_status_name(quern_status status);
+
+/* The release of this library, such as "0.1.0". */
+const char *quern_release(void);
+
+/* ---- models -------------------------------------------------------------- */
+
+typedef struct quern_model quern_model;
+
+typedef enum quern_dtype {
+    QUERN_DTYPE_AUTO, /* activations: float32 on the CPU; cache: float16 */
+    QUERN_DTYPE_F32,
+    QUERN_DTYPE_F16,
+    QUERN_DTYPE_BF16
+} quern_dtype;
+
+typedef enum quern_log_level {
+    QUERN_LOG_ERROR,
+    QUERN_LOG_WARN,
+    QUERN_LOG_INFO,
+    QUERN_LOG_DEBUG
+} quern_log_level;
+
+typedef struct quern_options {
+    quern_dtype dtype; /* of activations */
+    quern_dtype kv;    /* of the KV cache */
+    /* Longest sequence, in tokens; 0: 8192, or the model's maximum where that
+     * is less.  More than the model's maximum is an error. */
+    int64_t ctx;
+    /* Threads that compute, 1..512; 0: one for each core that this process
+     * may use.  They belong to the process: the last load that names a number
+     * decides. */
+    int threads;
+    /* Prompt tokens that are computed in one piece; 0: 512. */
+    int prefill_chunk;
+    /* Tensors that the model does not use are reported, not refused. */
+    bool lenient_weights;
+    /* Text of messages may spell special tokens. */
+    bool trust_content;
+    /* Jinja source that replaces the model's chat template; NULL: the
+     * model's. */
+    const char *chat_template;
+    /* Gets warnings and notes while the model is loaded and used, perhaps
+     * from another thread; may be NULL. */
+    void (*log)(void *data, quern_log_level level, const char *text);
+    void *log_data;
+} quern_options;
+
+void quern_options_init(quern_options *options);
+
+/* Loads a model.  `path` is a .gguf file, a directory with config.json and
+ * safetensors, or a .safetensors file in such a directory.  `options` may be
+ * NULL.  The caller owns *out (quern_model_free). */
+quern_status quern_model_load(quern_model **out, const char *path,
+                              const quern_options *options, quern_error *error);
+/* Gives up the model.  Its sessions must be gone.  NULL is ignored. */
+void quern_model_free(quern_model *model);
+
+/* What is known of a model.  Texts live as long as the model. */
+typedef struct quern_info {
+    const char *path;
+    const char *format;       /* "gguf", "mlx" */
+    const char *family;       /* "llama" */
+    const char *name;         /* the file's own name for it, or "" */
+    const char *quantization; /* most common form: "affine 4-bit g32", "f16" */
+    const char *dtype;        /* activations: "f32" */
+    const char *kv;           /* KV cache: "f16" */
+    const char *tokenizer;    /* "bpe" */
+    bool has_chat_template;
+    bool tied_embeddings;
+    int32_t vocab_size; /* logits per position */
+    int32_t layers, hidden, intermediate, heads, kv_heads, head_dim;
+    int32_t sliding_window; /* 0: none */
+    int64_t max_ctx;        /* what the model allows */
+    int64_t ctx;            /* what this load allows */
+    uint64_t parameters;    /* values in all weights */
+    uint64_t weight_bytes;  /* as they are held */
+    double bits_per_weight;
+    size_t kv_bytes_per_token;
+    size_t tensors;      /* in the file or files */
+    double load_seconds; /* of quern_model_load */
+} quern_info;
+
+void quern_model_info(const quern_model *model, quern_info *info);
+
+/* Bytes that arrays of this process use now, the most since the last reset,
+ * and freed bytes that are kept for reuse.  Pointers may be NULL. */
+void quern_memory(size_t *active, size_t *peak, size_t *cached);
+void quern_memory_reset_peak(void);
+
+/* ---- text and tokens ----------------------------------------------------- */
+
+/* Texts and lists that the library hands out are freed with this. */
+void quern_free(void *ptr);
+
+enum {
+    QUERN_ADD_SPECIAL = 1,  /* begin-of-text and the like, where the model
+                               has them */
+    QUERN_PARSE_SPECIAL = 2 /* special tokens spelled in the text count */
+};
+
+/* The ids of `text` (`size` bytes).  The caller owns *ids (quern_free). */
+quern_status quern_tokenize(const quern_model *model, const char *text,
+                            size_t size, unsigned flags, int32_t **ids,
+                            size_t *count, quern_error *error);
+/* The text of `ids`, NUL-terminated; *size (may be NULL) is its length.  The
+ * caller owns *text (quern_free). */
+quern_status quern_detokenize(const quern_model *model, const int32_t *ids,
+                              size_t count, bool skip_special, char **text,
+                              size_t *size, quern_error *error);
+/* Ids of the tokens that end an answer.  Borrowed from the model. */
+const int32_t *quern_end_ids(const quern_model *model, size_t *count);
+
+/* Conversations, for rendering and for requests. */
+typedef struct quern_chat {
+    /* JSON array of messages: {"role": ..., "content": ...}, and whatever
+     * else the template reads. */
+    const char *messages;
+    const char *tools;     /* JSON array, or NULL */
+    const char *variables; /* JSON object of further variables, or NULL */
+    bool add_generation_prompt;
+} quern_chat;
+
+/* All NULL, with the generation prompt. */
+void quern_chat_init(quern_chat *chat);
+
+/* The text that the model's template makes of a conversation, NUL-terminated;
+ * the caller owns *text (quern_free).  QUERN_E_UNSUPPORTED when there is no
+ * template or it uses what is not implemented; QUERN_E_ARG with the
+ * template's words when it refuses the messages. */
+quern_status quern_render(const quern_model *model, const quern_chat *chat,
+                          char **text, size_t *size, quern_error *error);
+/* The ids of that text, as quern_generate would feed them: special tokens
+ * count where the template wrote them, not inside the messages (unless
+ * options.trust_content). */
+quern_status quern_render_ids(const quern_model *model, const quern_chat *chat,
+                              int32_t **ids, size_t *count, quern_error *error);
+
+/* ---- sessions ------------------------------------------------------------ */
+
+typedef struct quern_session quern_session;
+
+/* The caller owns *out (quern_session_free).  The model must outlive it. */
+quern_status quern_session_new(quern_session **out, quern_model *model,
+                               quern_error *error);
+void quern_session_free(quern_session *session);
+
+/* Stops the call that runs on the session, at its next step, with
+ * QUERN_E_CANCELLED; without one, the next call is stopped.  May be called
+ * from any thread and from a signal handler. */
+void quern_session_cancel(quern_session *session);
+
+/* Appends `ids` to the sequence: a prompt, or one token of an answer.  On
+ * failure the sequence keeps the part that was computed.  More tokens than the
+ * context holds: QUERN_E_UNSUPPORTED with both numbers, nothing computed. */
+quern_status quern_session_feed(quern_session *session, const int32_t *ids,
+                                size_t count, quern_error *error);
+/* The logits of the last position, and the natural logarithms of its
+ * probabilities: info.vocab_size floats.  QUERN_E_ARG while the sequence is
+ * empty, or after a trim until the next feed. */
+quern_status quern_session_logits(quern_session *session, float *out,
+                                  quern_error *error);
+quern_status quern_session_log_probs(quern_session *session, float *out,
+                                     quern_error *error);
+/* Number of tokens in the sequence, and the tokens (borrowed until the next
+ * call on the session). */
+size_t quern_session_length(const quern_session *session);
+const int32_t *quern_session_ids(const quern_session *session);
+/* Forgets the tokens from `length` on. */
+quern_status quern_session_trim(quern_session *session, size_t length,
+                                quern_error *error);
+/* Forgets everything and gives the cache's memory back. */
+void quern_session_reset(quern_session *session);
+
+/* ---- generation ---------------------------------------------------------- */
+
+typedef struct quern_logit_bias {
+    int32_t id;
+    float bias; /* -100..100, -100 bans the token */
+} quern_logit_bias;
+
+/* Steps are applied in this order: logit_bias, repetition, presence and
+ * frequency penalty; these give the reported log probabilities; then
+ * temperature 0 takes the likeliest token, else top_p, min_p, typical_p, XTC,
+ * top_k and a draw. A window counts the last tokens of prompt and answer
+ * together; 0 is the whole sequence. */
+typedef struct quern_sampling {
+    double temperature;     /* 0..5, 0: the likeliest token, lowest id first */
+    double top_p;           /* (0,1], 1: off */
+    int32_t top_k;          /* 0 or -1: off */
+    double min_p;           /* 0..1, 0: off */
+    double typical_p;       /* (0,1], 1: off */
+    double xtc_probability; /* 0..1, 0: off */
+    double xtc_threshold;   /* 0..0.5 */
+    double repetition_penalty; /* 0 or 1: off, else up to 10 */
+    double presence_penalty;   /* -2..2, 0: off */
+    double frequency_penalty;  /* -2..2, 0: off */
+    int32_t repetition_context_size;
+    int32_t presence_context_size;
+    int32_t frequency_context_size;
+    const quern_logit_bias *logit_bias; /* at most 1024 */
+    size_t logit_bias_count;
+    /* Absent: drawn from the system and reported in the result. */
+    bool has_seed;
+    uint64_t seed; /* 0..2^63-1 */
+} quern_sampling;
+
+typedef struct quern_request {
+    /* The prompt: exactly one of chat.messages, `prompt` (raw text, in which
+     * special tokens count) and `ids`. */
+    quern_chat chat;
+    const char *prompt;
+    const int32_t *ids;
+    size_t id_count;
+
+    quern_sampling sampling;
+    /* At most so many tokens, at least 1; the answer also ends where the
+     * context does. */
+    int64_t max_tokens;
+    /* End tokens are masked until there are so many tokens. */
+    int64_t min_tokens;
+    /* End tokens are never taken. */
+    bool ignore_eos;
+    /* Up to 16 texts of 1..256 bytes that end the answer; they are cut off. */
+    const char *const *stops;
+    size_t stop_count;
+    /* Log probabilities of each token, and of the `top_logprobs` (0..20)
+     * likeliest beside it. */
+    bool logprobs;
+    int top_logprobs;
+} quern_request;
+
+/* An empty prompt with the defaults of the model (generation_config.json),
+ * else temperature 1 and no filters; 512 tokens. */
+void quern_request_init(quern_request *request, const quern_model *model);
+
+typedef struct quern_top_logprob {
+    int32_t id;
+    float logprob;
+} quern_top_logprob;
+
+typedef struct quern_token {
+    int32_t id;
+    float logprob;                /* 0 unless asked for */
+    const quern_top_logprob *top; /* likeliest first, lower id first */
+    int top_count;
+    const char *bytes; /* may be a part of a character */
+    size_t byte_count;
+} quern_token;
+
+typedef enum quern_event_type {
+    /* `done` of `total` prompt tokens are computed. */
+    QUERN_EVENT_PROMPT,
+    /* More of the answer: `text`, whole characters, and the tokens that it
+     * comes from.  Text that might begin a stop waits for what follows. */
+    QUERN_EVENT_TEXT
+} quern_event_type;
+
+/* Everything in an event is borrowed until the callback returns. */
+typedef struct quern_event {
+    quern_event_type type;
+    int64_t done, total;
+    const char *text; /* NUL-terminated */
+    size_t size;
+    const quern_token *tokens;
+    size_t token_count;
+} quern_event;
+
+/* Returns true to go on, false to stop with QUERN_E_CANCELLED. */
+typedef bool (*quern_event_fn)(void *data, const quern_event *event);
+
+typedef enum quern_finish {
+    QUERN_FINISH_NONE,   /* the call failed */
+    QUERN_FINISH_STOP,   /* an end token or a stop text */
+    QUERN_FINISH_LENGTH, /* max_tokens or the context */
+    QUERN_FINISH_CANCELLED
+} quern_finish;
+
+/* "stop", "length", "cancelled", "error" for NONE. */
+const char *quern_finish_name(quern_finish finish);
+
+typedef struct quern_result {
+    char *text; /* the whole answer, NUL-terminated */
+    size_t size;
+    quern_token *tokens; /* with their log probabilities, if asked for */
+    size_t token_count;
+    quern_finish finish;
+    int stop;       /* which of request.stops ended it, or -1 */
+    int32_t end_id; /* the end token that ended it, or -1 */
+    uint64_t seed;  /* the one used */
+    int64_t prompt_tokens;
+    int64_t cached_tokens;      /* of these, found in the session's cache */
+    int64_t completion_tokens;  /* the end token included */
+    double prompt_seconds;      /* computing the prompt */
+    double first_token_seconds; /* from the call to the first token */
+    double decode_seconds;      /* after the first token */
+    void *owned;                /* what the members above point into */
+} quern_result;
+
+/* Answers a request.  The session's sequence becomes the prompt and the
+ * answer; the longest beginning that it shares with the prompt is not
+ * computed again.  `on_event` may be NULL; it is called on this thread.
+ * *result, which may be NULL, is filled also when the work was cancelled or
+ * failed on the way; free it with quern_result_free in any case. */
+quern_status quern_generate(quern_session *session,
+                            const quern_request *request,
+                            quern_event_fn on_event, void *data,
+                            quern_result *result, quern_error *error);
+void quern_result_free(quern_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+
+#endif
