@@ -21,7 +21,7 @@ qn_status qn_view_run(qn_node *node, qn_copy_fn copy);
 
 /* Strides (elements) with which `shape`, of as many elements, reads the READY
  * `source` in row-major order without copying; false when there are none. */
-bool qn_view_reshape(int64_t *strides, const qn_array *source,
-                     const int *shape, int ndim);
+bool qn_view_reshape(int64_t *strides, const qn_array *source, const int *shape,
+                     int ndim);
 
 #endif
