@@ -1,0 +1,29 @@
+/* cpu.h: the CPU backend: threads and vector kernels.
+ *
+ * run.c looks an op up in a table of these functions.  Each computes nodes
+ * that it has a kernel for and says so; what it does not take goes to the
+ * reference backend, which has the same meaning. */
+#ifndef QN_BACKEND_CPU_CPU_H
+#define QN_BACKEND_CPU_CPU_H
+
+#include "core/eval.h"
+
+const qn_backend *qn_backend_cpu(void);
+
+/* Computes the node if it can: *done tells.  When it is false nothing has
+ * been given to the outputs. */
+typedef qn_status (*qn_cpu_run)(qn_node *node, bool *done);
+
+qn_status qn_cpu_matmul(qn_node *node, bool *done);
+qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done);
+
+/* Memory for one node's run: `count` pieces of `size` bytes, one per worker,
+ * each on cache lines of its own.  Free with qn_buffer_unref. */
+qn_status qn_cpu_scratch(qn_buffer **out, size_t count, size_t size,
+                         size_t *stride);
+
+/* count floating elements of any type, contiguous, to float and back. */
+void qn_cpu_widen(float *dst, const void *src, size_t count, qn_dtype type);
+void qn_cpu_narrow(void *dst, const float *src, size_t count, qn_dtype type);
+
+#endif
