@@ -30,7 +30,7 @@ io              | base core                                         |
 capi            | base core ops transform backend/common backend/ref backend/cpu backend/cuda io mlx/c quern/ext.h | threads
 ext             | base mlx/c quern/ext.h                            |
 kv              | base mlx/c quern/ext.h                            |
-text            | base                                              | unicode regex
+text            | base                                              | threads unicode regex
 model           | base kv mlx/c quern/ext.h                         |
 runtime         | base kv text model mlx/c quern                    | threads
 server          | base quern                                        | threads sockets http
