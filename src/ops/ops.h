@@ -3,7 +3,8 @@
  * A builder checks arguments, promotes and broadcasts operands, and adds
  * nodes; it touches no element.  Outputs come first; inputs are borrowed; on
  * success the caller owns *out, on error it is untouched and qn_fail has
- * recorded a sentence that begins with the op's name in brackets. */
+ * recorded a sentence that begins with the op's name in brackets.  Counts
+ * come from callers unchecked; a list whose count is 0 is not read. */
 #ifndef QN_OPS_OPS_H
 #define QN_OPS_OPS_H
 
@@ -58,15 +59,348 @@ typedef struct qn_op_info {
 /* Entry `op` of the table, 0 <= op < QN_OP_COUNT. */
 const qn_op_info *qn_op_info_of(int op);
 
+/* For lists of axes: all of them. */
+#define QN_ALL_AXES SIZE_MAX
+
 /* ---- regular families ---- */
 
 qn_status qn_op_unary(qn_array **out, qn_op op, qn_array *x, qn_stream *s);
 qn_status qn_op_binary(qn_array **out, qn_op op, qn_array *a, qn_array *b,
                        qn_stream *s);
-/* axes: naxes distinct axes, negative ones count from the end; NULL: all. */
+/* axes: distinct, negative ones count from the end.  Over no axis at all the
+ * result is x itself (all and any: its truth). */
 qn_status qn_op_reduce(qn_array **out, qn_op op, qn_array *x, const int *axes,
-                       int naxes, bool keepdims, qn_stream *s);
+                       size_t naxes, bool keepdims, qn_stream *s);
 qn_status qn_op_scan(qn_array **out, qn_op op, qn_array *x, int axis,
                      bool reverse, bool inclusive, qn_stream *s);
+
+/* ---- composites of regular form, from ops.def ---- */
+
+#define QN_DECLARE_UNARY(name)                                                 \
+    qn_status qn_op_##name(qn_array **out, qn_array *x, qn_stream *s);
+#define QN_DECLARE_BINARY(name)                                                \
+    qn_status qn_op_##name(qn_array **out, qn_array *a, qn_array *b,           \
+                           qn_stream *s);
+#define QN_DECLARE_AXES(name)                                                  \
+    qn_status qn_op_##name(qn_array **out, qn_array *x, const int *axes,       \
+                           size_t naxes, bool keepdims, qn_stream *s);
+#define QN_DECLARE_HAND(name)
+#define QN_COMPOSITE(name, form, file, doc) QN_DECLARE_##form(name)
+#include "ops.def"
+#undef QN_DECLARE_UNARY
+#undef QN_DECLARE_BINARY
+#undef QN_DECLARE_AXES
+#undef QN_DECLARE_HAND
+
+/* ---- unary.c, binary.c ---- */
+
+qn_status qn_op_round(qn_array **out, qn_array *x, int decimals, qn_stream *s);
+/* NULL limits: the largest and smallest finite numbers of the type. */
+qn_status qn_op_nan_to_num(qn_array **out, qn_array *x, float nan,
+                           const float *posinf, const float *neginf,
+                           qn_stream *s);
+/* out[0] the quotient, out[1] the remainder. */
+qn_status qn_op_divmod(qn_array **out, qn_array *a, qn_array *b, qn_stream *s);
+/* min or max may be NULL, not both. */
+qn_status qn_op_clip(qn_array **out, qn_array *x, qn_array *min, qn_array *max,
+                     qn_stream *s);
+qn_status qn_op_isclose(qn_array **out, qn_array *a, qn_array *b, double rtol,
+                        double atol, bool equal_nan, qn_stream *s);
+qn_status qn_op_allclose(qn_array **out, qn_array *a, qn_array *b, double rtol,
+                         double atol, bool equal_nan, qn_stream *s);
+qn_status qn_op_array_equal(qn_array **out, qn_array *a, qn_array *b,
+                            bool equal_nan, qn_stream *s);
+
+/* ---- reduce.c ---- */
+
+qn_status qn_op_var(qn_array **out, qn_array *x, const int *axes, size_t naxes,
+                    bool keepdims, int ddof, qn_stream *s);
+qn_status qn_op_std(qn_array **out, qn_array *x, const int *axes, size_t naxes,
+                    bool keepdims, int ddof, qn_stream *s);
+
+/* ---- types.c ---- */
+
+qn_status qn_op_astype(qn_array **out, qn_array *x, qn_dtype dtype,
+                       qn_stream *s);
+qn_status qn_op_view(qn_array **out, qn_array *x, qn_dtype dtype, qn_stream *s);
+qn_status qn_op_where(qn_array **out, qn_array *condition, qn_array *x,
+                      qn_array *y, qn_stream *s);
+
+/* ---- creation.c ---- */
+
+/* A READY array without dimensions, `value` rounded to `dtype`. */
+qn_status qn_op_scalar(qn_array **out, double value, qn_dtype dtype);
+qn_status qn_op_full(qn_array **out, const int *shape, size_t ndim,
+                     qn_array *value, qn_dtype dtype, qn_stream *s);
+/* zeros, ones and other constants. */
+qn_status qn_op_full_value(qn_array **out, const int *shape, size_t ndim,
+                           double value, qn_dtype dtype, qn_stream *s);
+qn_status qn_op_arange(qn_array **out, double start, double stop, double step,
+                       qn_dtype dtype, qn_stream *s);
+qn_status qn_op_linspace(qn_array **out, double start, double stop, int num,
+                         bool endpoint, qn_dtype dtype, qn_stream *s);
+qn_status qn_op_eye(qn_array **out, int n, int m, int k, qn_dtype dtype,
+                    qn_stream *s);
+qn_status qn_op_tri(qn_array **out, int n, int m, int k, qn_dtype dtype,
+                    qn_stream *s);
+qn_status qn_op_tril(qn_array **out, qn_array *x, int k, qn_stream *s);
+qn_status qn_op_triu(qn_array **out, qn_array *x, int k, qn_stream *s);
+typedef enum qn_window {
+    QN_WINDOW_BARTLETT,
+    QN_WINDOW_BLACKMAN,
+    QN_WINDOW_HAMMING,
+    QN_WINDOW_HANNING
+} qn_window;
+qn_status qn_op_window(qn_array **out, qn_window window, int m, qn_stream *s);
+/* out has room for count arrays; each arrays[i] has at most one dimension. */
+qn_status qn_op_meshgrid(qn_array **out, qn_array *const *arrays, size_t count,
+                         bool sparse, const char *indexing, qn_stream *s);
+
+/* ---- shape.c ---- */
+
+qn_status qn_op_as_strided(qn_array **out, qn_array *x, const int *shape,
+                           size_t ndim, const int64_t *strides,
+                           size_t nstrides, size_t offset, qn_stream *s);
+qn_status qn_op_broadcast_to(qn_array **out, qn_array *x, const int *shape,
+                             size_t ndim, qn_stream *s);
+qn_status qn_op_broadcast_arrays(qn_array **out, qn_array *const *arrays,
+                                 size_t count, qn_stream *s);
+qn_status qn_op_contiguous(qn_array **out, qn_array *x, bool allow_col_major,
+                           qn_stream *s);
+qn_status qn_op_copy(qn_array **out, qn_array *x, qn_stream *s);
+/* One dimension may be -1: what is left. */
+qn_status qn_op_reshape(qn_array **out, qn_array *x, const int *shape,
+                        size_t ndim, qn_stream *s);
+qn_status qn_op_flatten(qn_array **out, qn_array *x, int start, int end,
+                        qn_stream *s);
+qn_status qn_op_unflatten(qn_array **out, qn_array *x, int axis,
+                          const int *shape, size_t ndim, qn_stream *s);
+/* QN_ALL_AXES: every axis of length 1. */
+qn_status qn_op_squeeze(qn_array **out, qn_array *x, const int *axes,
+                        size_t naxes, qn_stream *s);
+/* Axes of the result. */
+qn_status qn_op_expand_dims(qn_array **out, qn_array *x, const int *axes,
+                            size_t naxes, qn_stream *s);
+/* QN_ALL_AXES: the order reversed. */
+qn_status qn_op_transpose(qn_array **out, qn_array *x, const int *axes,
+                          size_t naxes, qn_stream *s);
+qn_status qn_op_swapaxes(qn_array **out, qn_array *x, int axis1, int axis2,
+                         qn_stream *s);
+qn_status qn_op_moveaxis(qn_array **out, qn_array *x, int source,
+                         int destination, qn_stream *s);
+qn_status qn_op_number_of_elements(qn_array **out, qn_array *x,
+                                   const int *axes, size_t naxes, bool inverted,
+                                   qn_dtype dtype, qn_stream *s);
+/* out[i] is inputs[i], made to wait for the dependencies. */
+qn_status qn_op_depends(qn_array **out, qn_array *const *inputs, size_t ninputs,
+                        qn_array *const *dependencies, size_t ndependencies,
+                        qn_stream *s);
+
+/* ---- slice.c ---- */
+
+/* start, stop and strides have one entry per axis, as Python's slices. */
+qn_status qn_op_slice(qn_array **out, qn_array *x, const int *start,
+                      size_t nstart, const int *stop, size_t nstop,
+                      const int *strides, size_t nstrides, qn_stream *s);
+/* Elements start .. stop-1 along one axis: 0 <= start <= stop <= its length. */
+qn_status qn_op_slice_axis(qn_array **out, qn_array *x, int axis, int start,
+                           int stop, qn_stream *s);
+/* combine: a qn_combine of params.h. */
+qn_status qn_op_slice_update(qn_array **out, qn_array *x, qn_array *update,
+                             const int *start, size_t nstart, const int *stop,
+                             size_t nstop, const int *strides, size_t nstrides,
+                             int combine, qn_stream *s);
+qn_status qn_op_slice_dynamic(qn_array **out, qn_array *x, qn_array *start,
+                              const int *axes, size_t naxes, const int *size,
+                              size_t nsize, qn_stream *s);
+qn_status qn_op_slice_update_dynamic(qn_array **out, qn_array *x,
+                                     qn_array *update, qn_array *start,
+                                     const int *axes, size_t naxes,
+                                     qn_stream *s);
+qn_status qn_op_concatenate(qn_array **out, qn_array *const *arrays,
+                            size_t count, int axis, qn_stream *s);
+/* mode: "constant", "edge", "reflect", "symmetric". */
+qn_status qn_op_pad(qn_array **out, qn_array *x, const int *axes, size_t naxes,
+                    const int *low, size_t nlow, const int *high, size_t nhigh,
+                    qn_array *value, const char *mode, qn_stream *s);
+
+/* ---- arrange.c ---- */
+
+qn_status qn_op_pad_symmetric(qn_array **out, qn_array *x, int width,
+                              qn_array *value, const char *mode, qn_stream *s);
+qn_status qn_op_stack(qn_array **out, qn_array *const *arrays, size_t count,
+                      int axis, qn_stream *s);
+/* Several arrays of a number known only inside: *out is an array of *count
+ * arrays; free it with qn_free after giving up each. */
+qn_status qn_op_split(qn_array ***out, size_t *count, qn_array *x, int parts,
+                      int axis, qn_stream *s);
+qn_status qn_op_split_at(qn_array ***out, size_t *count, qn_array *x,
+                         const int *places, size_t nplaces, int axis,
+                         qn_stream *s);
+qn_status qn_op_unstack(qn_array ***out, size_t *count, qn_array *x, int axis,
+                        qn_stream *s);
+qn_status qn_op_repeat(qn_array **out, qn_array *x, int repeats, int axis,
+                       qn_stream *s);
+qn_status qn_op_tile(qn_array **out, qn_array *x, const int *reps, size_t nreps,
+                     qn_stream *s);
+/* Shift i along axis i; QN_ALL_AXES: over the flattened array by the sum of
+ * the shifts. */
+qn_status qn_op_roll(qn_array **out, qn_array *x, const int *shifts,
+                     size_t nshifts, const int *axes, size_t naxes,
+                     qn_stream *s);
+qn_status qn_op_flip(qn_array **out, qn_array *x, const int *axes, size_t naxes,
+                     qn_stream *s);
+qn_status qn_op_diff(qn_array **out, qn_array *x, int n, int axis,
+                     qn_stream *s);
+qn_status qn_op_diagonal(qn_array **out, qn_array *x, int offset, int axis1,
+                         int axis2, qn_stream *s);
+qn_status qn_op_diag(qn_array **out, qn_array *x, int k, qn_stream *s);
+qn_status qn_op_trace(qn_array **out, qn_array *x, int offset, int axis1,
+                      int axis2, qn_dtype dtype, qn_stream *s);
+
+/* ---- indexing.c ---- */
+
+qn_status qn_op_gather(qn_array **out, qn_array *x, qn_array *const *indices,
+                       size_t nindices, const int *axes, size_t naxes,
+                       const int *slice_sizes, size_t nsizes, qn_stream *s);
+qn_status qn_op_take(qn_array **out, qn_array *x, qn_array *indices, int axis,
+                     qn_stream *s);
+qn_status qn_op_take_along_axis(qn_array **out, qn_array *x, qn_array *indices,
+                                int axis, qn_stream *s);
+/* combine: a qn_combine of params.h. */
+qn_status qn_op_scatter(qn_array **out, qn_array *x, qn_array *const *indices,
+                        size_t nindices, qn_array *updates, const int *axes,
+                        size_t naxes, int combine, qn_stream *s);
+/* combine: QN_COMBINE_SET (put_along_axis) or _SUM (scatter_add_axis). */
+qn_status qn_op_scatter_axis(qn_array **out, qn_array *x, qn_array *indices,
+                             qn_array *values, int axis, int combine,
+                             qn_stream *s);
+qn_status qn_op_masked_scatter(qn_array **out, qn_array *x, qn_array *mask,
+                               qn_array *source, qn_stream *s);
+
+/* ---- sort.c ---- */
+
+/* op: QN_OP_SORT, QN_OP_ARGSORT. */
+qn_status qn_op_sort(qn_array **out, qn_op op, qn_array *x, int axis,
+                     qn_stream *s);
+/* op: QN_OP_PARTITION, QN_OP_ARGPARTITION; kth may count from the end. */
+qn_status qn_op_partition(qn_array **out, qn_op op, qn_array *x, int kth,
+                          int axis, qn_stream *s);
+qn_status qn_op_topk(qn_array **out, qn_array *x, int k, int axis,
+                     qn_stream *s);
+qn_status qn_op_arg_reduce(qn_array **out, qn_array *x, bool max, int axis,
+                           bool keepdims, qn_stream *s);
+/* Over the flattened array. */
+qn_status qn_op_arg_reduce_all(qn_array **out, qn_array *x, bool max,
+                               bool keepdims, qn_stream *s);
+/* side: "left", "right". */
+qn_status qn_op_searchsorted(qn_array **out, qn_array *sorted, qn_array *values,
+                             const char *side, qn_stream *s);
+
+/* ---- matmul.c ---- */
+
+qn_status qn_op_matmul(qn_array **out, qn_array *a, qn_array *b, qn_stream *s);
+qn_status qn_op_addmm(qn_array **out, qn_array *c, qn_array *a, qn_array *b,
+                      float alpha, float beta, qn_stream *s);
+qn_status qn_op_tensordot(qn_array **out, qn_array *a, qn_array *b,
+                          const int *axes_a, size_t naxes_a, const int *axes_b,
+                          size_t naxes_b, qn_stream *s);
+/* The last `naxes` axes of a with the first of b. */
+qn_status qn_op_tensordot_axis(qn_array **out, qn_array *a, qn_array *b,
+                               int naxes, qn_stream *s);
+qn_status qn_op_vecdot(qn_array **out, qn_array *a, qn_array *b, int axis,
+                       qn_stream *s);
+
+/* ---- quant.c: mode is "affine", "mxfp4", "mxfp8" or "nvfp4"; a NULL
+ * group_size or bits is the mode's own ---- */
+
+/* Writes two arrays (packed, scales), affine three (biases): *count. */
+qn_status qn_op_quantize(qn_array **out, size_t *count, qn_array *w,
+                         const int *group_size, const int *bits,
+                         const char *mode, qn_array *global_scale,
+                         qn_stream *s);
+qn_status qn_op_dequantize(qn_array **out, qn_array *w, qn_array *scales,
+                           qn_array *biases, const int *group_size,
+                           const int *bits, const char *mode,
+                           qn_array *global_scale, const qn_dtype *dtype,
+                           qn_stream *s);
+qn_status qn_op_quantized_matmul(qn_array **out, qn_array *x, qn_array *w,
+                                 qn_array *scales, qn_array *biases,
+                                 bool transpose, const int *group_size,
+                                 const int *bits, const char *mode,
+                                 qn_stream *s);
+/* The extension: x w^T in the type of x whatever the scales' type; groups of
+ * 16 too. */
+qn_status qn_op_quantized_matmul_keep(qn_array **out, qn_array *x, qn_array *w,
+                                      qn_array *scales, qn_array *biases,
+                                      int group_size, int bits,
+                                      const char *mode, qn_stream *s);
+
+/* ---- fast.c ---- */
+
+qn_status qn_op_softmax(qn_array **out, qn_array *x, const int *axes,
+                        size_t naxes, bool precise, qn_stream *s);
+qn_status qn_op_logsumexp(qn_array **out, qn_array *x, const int *axes,
+                          size_t naxes, bool keepdims, qn_stream *s);
+/* weight and bias may be NULL. */
+qn_status qn_op_rms_norm(qn_array **out, qn_array *x, qn_array *weight,
+                         float eps, qn_stream *s);
+qn_status qn_op_layer_norm(qn_array **out, qn_array *x, qn_array *weight,
+                           qn_array *bias, float eps, qn_stream *s);
+/* Exactly one of base and freqs is given; offset_array may be NULL. */
+qn_status qn_op_rope(qn_array **out, qn_array *x, int dims, bool traditional,
+                     const float *base, float scale, int offset,
+                     qn_array *offset_array, qn_array *freqs, qn_stream *s);
+/* mask_mode: "", "array", "causal"; mask and sinks may be NULL. */
+qn_status qn_op_sdpa(qn_array **out, qn_array *q, qn_array *k, qn_array *v,
+                     float scale, const char *mask_mode, qn_array *mask,
+                     qn_array *sinks, qn_stream *s);
+qn_status qn_op_cross_entropy(qn_array **out, qn_array *logits,
+                              qn_array *targets, qn_stream *s);
+
+/* ---- random.c: a NULL key is the next of the calling thread's sequence ---- */
+
+void qn_random_seed(uint64_t seed);
+qn_status qn_op_random_key(qn_array **out, uint64_t seed);
+qn_status qn_op_random_split(qn_array **out, qn_array *key, int num,
+                             qn_stream *s);
+qn_status qn_op_random_bits(qn_array **out, const int *shape, size_t ndim,
+                            int width, qn_array *key, qn_stream *s);
+qn_status qn_op_random_uniform(qn_array **out, qn_array *low, qn_array *high,
+                               const int *shape, size_t ndim, qn_dtype dtype,
+                               qn_array *key, qn_stream *s);
+/* loc and scale may be NULL: 0 and 1. */
+qn_status qn_op_random_normal(qn_array **out, const int *shape, size_t ndim,
+                              qn_dtype dtype, qn_array *loc, qn_array *scale,
+                              qn_array *key, qn_stream *s);
+qn_status qn_op_random_truncated_normal(qn_array **out, qn_array *lower,
+                                        qn_array *upper, const int *shape,
+                                        size_t ndim, qn_dtype dtype,
+                                        qn_array *key, qn_stream *s);
+qn_status qn_op_random_gumbel(qn_array **out, const int *shape, size_t ndim,
+                              qn_dtype dtype, qn_array *key, qn_stream *s);
+qn_status qn_op_random_laplace(qn_array **out, const int *shape, size_t ndim,
+                               qn_dtype dtype, float loc, float scale,
+                               qn_array *key, qn_stream *s);
+qn_status qn_op_random_bernoulli(qn_array **out, qn_array *p, const int *shape,
+                                 size_t ndim, qn_array *key, qn_stream *s);
+qn_status qn_op_random_randint(qn_array **out, qn_array *low, qn_array *high,
+                               const int *shape, size_t ndim, qn_dtype dtype,
+                               qn_array *key, qn_stream *s);
+qn_status qn_op_random_permutation(qn_array **out, qn_array *x, int axis,
+                                   qn_array *key, qn_stream *s);
+qn_status qn_op_random_permutation_arange(qn_array **out, int n, qn_array *key,
+                                          qn_stream *s);
+qn_status qn_op_random_categorical(qn_array **out, qn_array *logits, int axis,
+                                   qn_array *key, qn_stream *s);
+/* `shape` is that of the result; it broadcasts with the logits' other axes. */
+qn_status qn_op_random_categorical_shape(qn_array **out, qn_array *logits,
+                                         int axis, const int *shape,
+                                         size_t ndim, qn_array *key,
+                                         qn_stream *s);
+/* num_samples along a new last axis. */
+qn_status qn_op_random_categorical_num(qn_array **out, qn_array *logits,
+                                       int axis, int num_samples,
+                                       qn_array *key, qn_stream *s);
 
 #endif

@@ -12,7 +12,8 @@
 
 /* REDUCE: the output has keepdims or not; the elements are the same.  The
  * input has the type that the element loop is compiled for; the output may
- * be wider (sum of int8 gives int32). */
+ * be wider (sum and prod of bool, int8, int16 give int32, of uint8, uint16
+ * uint32). */
 typedef struct qn_reduce_params {
     int naxes;
     int axes[QN_MAX_NDIM]; /* ascending */
@@ -127,9 +128,17 @@ typedef struct qn_partition_params {
     int kth; /* 0 .. length-1 */
 } qn_partition_params;
 
-/* MATMUL: inputs a [..., M, K] and b [..., K, N] of one floating dtype with
- * equal batch shapes (broadcast views); output [..., M, N]. Accumulates in
- * float (double for float64). */
+/* SEARCHSORTED: inputs an ascending sequence of one dimension, NaN last, and
+ * values of any shape and the same dtype; output uint32: how many elements
+ * are before the value (left), or before or equal to it (right). */
+typedef struct qn_searchsorted_params {
+    bool right;
+} qn_searchsorted_params;
+
+/* MATMUL: inputs a [..., M, K] and b [..., K, N] of one floating or complex
+ * dtype; their batch shapes are equal (broadcast views), or b has just two
+ * dimensions; output [..., M, N]. Accumulates in float (double for float64,
+ * complex float for complex64).  K may be 0: the output is 0. */
 
 typedef enum qn_quant_mode {
     QN_QUANT_AFFINE,
@@ -155,18 +164,18 @@ typedef struct qn_quant_params {
     bool has_global_scale; /* it is the last input */
 } qn_quant_params;
 
-/* SOFTMAX, LOGSUMEXP: along the last axis.  Arithmetic is in float for half
+/* SOFTMAX, LOGSUMEXP: floats, along the last axis.  Arithmetic is in float for half
  * types whatever `precise` says. LOGSUMEXP's output has last dimension 1. */
 
 /* RMS_NORM: inputs x, optional weight.  LAYER_NORM: x, optional weight,
- * optional bias. */
+ * optional bias.  All inputs have the output's floating dtype. */
 typedef struct qn_norm_params {
     float eps;
     bool has_weight, has_bias;
 } qn_norm_params;
 
-/* ROPE: inputs x [B, H..., T, D] (at least 3 dimensions after the builder), offset
- * (integer: one element, or one per batch row; absent with has_offset_array
+/* ROPE: inputs x [B, H..., T, D] or [B, T, D] (a float), offset
+ * (int32: one element, or one per batch row; absent with has_offset_array
  * false), freqs (dims / 2 periods in float32; absent with has_freqs false).
  * Position of row t is offset + t, times scale; pair i turns by position *
  * scale * base^(-2i/dims), or divided by freqs[i]. */
