@@ -351,9 +351,11 @@ QN_FN qn_complex64 qn_sigmoid_c64(qn_complex64 x)
     double _Complex e = cexp(z);
     return (qn_complex64)(e / (1 + e));
 }
+/* clang-format off */
 QN_TWO(add_c64, qn_complex64, a + b)
 QN_TWO(sub_c64, qn_complex64, a - b)
-QN_TWO(mul_c64, qn_complex64, a *b)
+QN_TWO(mul_c64, qn_complex64, a * b)
+/* clang-format on */
 QN_FN qn_complex64 qn_div_c64(qn_complex64 a, qn_complex64 b)
 {
     return (qn_complex64)((double _Complex)a / (double _Complex)b);
