@@ -1,9 +1,11 @@
 /* gguf.h: the header of a GGUF file (versions 2 and 3, little-endian),
  * without arrays.  Source: the format's published specification; limits and
  * checks as in the runtime specification 3: tensor and key counts <= 1e6,
- * strings <= 64 MiB, arrays nested one level, at most 4 dimensions, alignment
- * a power of two >= 8, no duplicate keys or tensor names, every tensor inside
- * the file and on the alignment. */
+ * strings <= 64 MiB, no arrays in arrays, at most 4 dimensions, alignment a
+ * power of two >= 8, booleans 0 or 1, no duplicate keys or tensor names and no
+ * NUL in them, rows of whole blocks, every tensor inside the file and on the
+ * alignment.  Violations are QN_E_FORMAT; other versions, tensor types that
+ * are not in the table and arrays in arrays are QN_E_UNSUPPORTED. */
 #ifndef QN_BASE_GGUF_H
 #define QN_BASE_GGUF_H
 
@@ -88,7 +90,7 @@ typedef struct qn_gguf_value {
 typedef struct qn_gguf_tensor {
     qn_str name;
     qn_gguf_type type;
-    int ndim;         /* 1..4 */
+    int ndim;         /* 0..4 */
     uint64_t dims[4]; /* fastest first, as in the file; unused ones are 1 */
     uint64_t elements;
     qn_bytes data; /* inside the file; size follows from type and dims */
@@ -109,15 +111,17 @@ const qn_gguf_value *qn_gguf_value_at(const qn_gguf *gguf, size_t i);
 const qn_gguf_value *qn_gguf_get(const qn_gguf *gguf, const char *key);
 
 /* Typed reads.  Absent: QN_E_NOTFOUND without touching *out; another type or
- * out of range: QN_E_FORMAT naming key, expected and found. Any integer type
- * serves for an integer. */
+ * out of range: QN_E_FORMAT naming key, expected and found.  Any integer type
+ * serves for an integer, and any number for a float. */
 qn_status qn_gguf_get_int(const qn_gguf *gguf, const char *key, int64_t *out);
 qn_status qn_gguf_get_float(const qn_gguf *gguf, const char *key, double *out);
 qn_status qn_gguf_get_bool(const qn_gguf *gguf, const char *key, bool *out);
 qn_status qn_gguf_get_str(const qn_gguf *gguf, const char *key, qn_str *out);
-/* Item i of a numeric array as a double / as an integer. */
+/* Item i (below the count) of an array of numbers as a double, of integers or
+ * booleans as an integer (a U64 above INT64_MAX wraps), of strings. */
 double qn_gguf_array_float(const qn_gguf_value *array, size_t i);
 int64_t qn_gguf_array_int(const qn_gguf_value *array, size_t i);
+qn_str qn_gguf_array_str(const qn_gguf_value *array, size_t i);
 
 size_t qn_gguf_tensor_count(const qn_gguf *gguf);
 const qn_gguf_tensor *qn_gguf_tensor_at(const qn_gguf *gguf, size_t i);

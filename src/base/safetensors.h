@@ -4,7 +4,8 @@
  * of JSON beginning with '{', then the data.  Source: the format's published
  * description; checks as in the runtime specification 1.2: begin <= end <=
  * data size, no overlap, no hole, size = product of shape and element size,
- * no duplicate names, known dtype. */
+ * no duplicate names (nor NUL in them), known dtype.  Violations are
+ * QN_E_FORMAT, an unknown dtype QN_E_UNSUPPORTED. */
 #ifndef QN_BASE_SAFETENSORS_H
 #define QN_BASE_SAFETENSORS_H
 

@@ -28,7 +28,7 @@ static void store(char *slot, const char *fmt, va_list args)
     slot[size] = '\0';
 }
 
-qn_status qn_fail(qn_status code, const char *fmt, ...)
+qn_status(qn_fail)(qn_status code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);

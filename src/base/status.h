@@ -39,6 +39,18 @@ typedef enum qn_status {
 /* Records the sentence (truncated to 1 KiB) with an empty `where` and returns
  * `code`, so that `return qn_fail(...)` reads well.  Never allocates. */
 qn_status qn_fail(qn_status code, const char *fmt, ...) QN_PRINTF(2, 3);
+/* The same call; `code` is never QN_OK, and through this the compiler knows
+ * that `return qn_fail(...)` is no success (it would warn of variables that
+ * only a success sets). */
+#define qn_fail(...) qn_failed(qn_fail(__VA_ARGS__))
+static inline qn_status qn_failed(qn_status code)
+{
+#if defined(__GNUC__)
+    if (code == QN_OK)
+        __builtin_unreachable();
+#endif
+    return code;
+}
 
 /* Puts "WHERE: " knowledge on the error already recorded: sets `where` if it
  * is still empty (an inner, more precise place wins).  Returns `code`. */
