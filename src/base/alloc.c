@@ -17,10 +17,11 @@ void qn_test_fail_alloc(long n)
     countdown = n;
 }
 
-/* True for the allocation that is to fail; the plan is then used up. */
-static bool must_fail(void)
+/* True for the allocation that is to fail (the plan is then used up), and for
+ * a size that no object can have. */
+static bool must_fail(size_t size)
 {
-    return countdown >= 0 && countdown-- == 0;
+    return (countdown >= 0 && countdown-- == 0) || size > PTRDIFF_MAX;
 }
 
 static void *checked(void *ptr, size_t size)
@@ -39,7 +40,7 @@ static void *too_large(size_t count, size_t size)
 
 void *qn_alloc(size_t size)
 {
-    return checked(must_fail() ? NULL : malloc(size ? size : 1), size);
+    return checked(must_fail(size) ? NULL : malloc(size ? size : 1), size);
 }
 
 void *qn_calloc(size_t count, size_t size)
@@ -47,12 +48,12 @@ void *qn_calloc(size_t count, size_t size)
     size_t total;
     if (!qn_mul_size(&total, count, size))
         return too_large(count, size);
-    return checked(must_fail() ? NULL : calloc(1, total ? total : 1), total);
+    return checked(must_fail(total) ? NULL : calloc(1, total ? total : 1), total);
 }
 
 void *qn_realloc(void *ptr, size_t size)
 {
-    return checked(must_fail() ? NULL : realloc(ptr, size ? size : 1), size);
+    return checked(must_fail(size) ? NULL : realloc(ptr, size ? size : 1), size);
 }
 
 void *qn_reallocarray(void *ptr, size_t count, size_t size)
@@ -69,7 +70,7 @@ void *qn_alloc_aligned(size_t align, size_t size)
     /* posix_memalign takes no alignment below that of a pointer. */
     if (align < sizeof(void *))
         align = sizeof(void *);
-    if (must_fail() || posix_memalign(&ptr, align, size ? size : 1))
+    if (must_fail(size) || posix_memalign(&ptr, align, size ? size : 1))
         ptr = NULL;
     return checked(ptr, size);
 }

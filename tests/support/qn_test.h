@@ -62,8 +62,8 @@ static inline void check_str_at(qn_str found, const char *expected,
 {
     if (qn_str_is(found, expected))
         return;
-    print_error("expected \"%s\", found \"%.*s\"\n", expected,
-                (int)found.size, found.size ? found.data : "");
+    print_error("expected \"%s\", found \"%.*s\"\n", expected, (int)found.size,
+                found.size ? found.data : "");
     _fail(file, line);
 }
 
