@@ -1,0 +1,71 @@
+/* args.h: command lines, read by the rows of flags.def.
+ *
+ * GNU style: --flag value, --flag=value, -f value, clusters of letters,
+ * options anywhere, -- ends them; no abbreviations.  Whatever is not
+ * understood is an error that names the flag, the value and the range. */
+#ifndef QN_CLI_ARGS_H
+#define QN_CLI_ARGS_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+/* Commands as bits, so that a row can name several. */
+enum {
+    QN_CMD_RUN = 1,
+    QN_CMD_BENCH = 2,
+    QN_CMD_SHOW = 4,
+    QN_CMD_VERSION = 8,
+    QN_CMD_HELP = 16,
+    QN_CMD_MODEL = QN_CMD_RUN | QN_CMD_BENCH, /* those that load a model */
+    QN_CMD_WORK = QN_CMD_MODEL,
+    QN_CMD_ALL = 31
+};
+
+typedef enum qn_flag {
+#define QN_FLAG(id, ...) QN_FLAG_##id,
+#include "flags.def"
+#undef QN_FLAG
+    QN_FLAG_COUNT
+} qn_flag;
+
+/* The value of a flag; `given` false: the default holds. */
+typedef struct qn_arg {
+    bool given;
+    bool on;           /* BOOL */
+    int times;         /* how often it was given */
+    int64_t whole;     /* INT, COUNT */
+    double real;       /* REAL */
+    const char *text;  /* TEXT, CHOICE; of the command line */
+    const char **list; /* LIST */
+    size_t list_count;
+} qn_arg;
+
+typedef struct qn_args {
+    qn_arg flag[QN_FLAG_COUNT];
+    const char **words; /* positional arguments */
+    size_t word_count;
+} qn_args;
+
+/* Reads argv[0..argc) (without the command's name) for the command with the
+ * bit `command`, taking between min_words and max_words positional arguments.
+ * Errors are QN_E_ARG.  Free with qn_args_free in any case. */
+qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
+                        size_t min_words, size_t max_words);
+void qn_args_free(qn_args *args);
+
+/* "512", "4k" (K, M, G: powers of 1024) with nothing behind it. */
+bool qn_args_count(const char *text, int64_t *out);
+/* Comma-separated counts, min..max each; QN_E_ARG naming `flag`. The caller
+ * frees *out (qn_free). */
+qn_status qn_args_counts(const char *flag, const char *text, int64_t min,
+                         int64_t max, int64_t **out, size_t *count);
+
+/* The flags that the command takes, for --help; ends with a newline. */
+void qn_args_help(int command);
+
+/* The name among `names` (NULL-terminated) at most two edits away from
+ * `text`, or NULL. */
+const char *qn_nearest(const char *text, const char *const *names);
+
+#endif
