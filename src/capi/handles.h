@@ -143,8 +143,7 @@ qn_status qn_handle_set_strings(mlx_vector_string *res,
 #define QN_STORE_ARRAY(res, array) QN_STORE(qn_handle_set_array(res, array))
 #define QN_STORE_ARRAYS(res, arrays, count)                                    \
     QN_STORE(qn_handle_set_arrays(res, arrays, count))
-#define QN_STORE_STREAM(res, stream)                                           \
-    QN_STORE(qn_handle_set_stream(res, stream))
+#define QN_STORE_STREAM(res, stream) QN_STORE(qn_handle_set_stream(res, stream))
 #define QN_STORE_STRING(res, text, size)                                       \
     QN_STORE(qn_handle_set_string(res, text, size))
 

@@ -6,23 +6,36 @@
  * operation still finds every output's shape when it runs.
  *
  * Nodes are immutable once made.  `op` is a number whose meaning core does
- * not know (ops/ops.h); `params` are the op's constants. */
+ * not know (ops/ops.h); `params` are the op's constants.
+ *
+ * Whoever keeps a node beyond an evaluation (a walk over the graph) also takes
+ * references to its inputs: the node's own are no protection against being
+ * donated to its outputs. */
 #ifndef QN_CORE_NODE_H
 #define QN_CORE_NODE_H
 
 #include "array.h"
 #include "stream.h"
 
+/* Set and read by the evaluation, under its lock. */
+typedef enum qn_node_state {
+    QN_NODE_WAITING,
+    QN_NODE_RUNNING,
+    QN_NODE_DONE
+} qn_node_state;
+
 struct qn_node {
     atomic_uint refs;
     int op;
     int ninputs, noutputs;
+    qn_node_state state;
     qn_stream *stream;
     qn_array **inputs;
     qn_array **outputs; /* not held */
-    void *params;       /* aligned for any type; owned */
+    void *params;       /* aligned for any type; owned; NULL: none */
     void (*params_free)(void *params); /* frees what params point at; NULL */
     uint64_t mark; /* of the evaluation that visited it last */
+    qn_node *next; /* among those being destroyed */
 };
 
 typedef struct qn_node_spec {
@@ -42,7 +55,11 @@ qn_status qn_node_attach(const qn_node_spec *spec, qn_array *const *outputs,
                          int noutputs);
 
 /* The common case: one new output of this dtype and shape. */
-qn_status qn_node_new(qn_array **out, const qn_node_spec *spec,
-                      qn_dtype dtype, const int *shape, int ndim);
+qn_status qn_node_new(qn_array **out, const qn_node_spec *spec, qn_dtype dtype,
+                      const int *shape, int ndim);
+
+qn_node *qn_node_ref(qn_node *node);
+/* Gives up `count` references; never recurses. */
+void qn_node_unref(qn_node *node, unsigned count);
 
 #endif

@@ -1,0 +1,388 @@
+/* buffer.c: the pool.
+ *
+ * Blocks that nobody holds wait in bins: four for each power of two.  Sizes up
+ * to EXACT are rounded up to the smallest of the next bin, so that all blocks
+ * of a bin fit all requests for it; larger ones are rounded to pages only, and
+ * the bin is searched for one that is large enough.  Besides, cached blocks
+ * form one list by age, from whose old end they are given back.
+ *
+ * Memory is allocated and freed outside of the lock: both can take the kernel
+ * long. */
+#include "buffer.h"
+
+#include "base/alloc.h"
+#include "base/cpu.h"
+#include "lock.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+#ifndef ASAN_POISON_MEMORY_REGION
+#define ASAN_POISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
+#endif
+
+enum {
+    LINE = 64,
+    PAGE = 4096,
+    LARGE = 1 << 20,  /* from here on: page-aligned, header apart */
+    EXACT = 64 << 10, /* up to here: rounded to the bin */
+    BINS = 4 * 64,
+    TRIES = 32 /* blocks looked at in a bin of mixed sizes */
+};
+
+/* The header of a small block is the line in front of its data. */
+_Static_assert(sizeof(qn_buffer) <= LINE, "the header outgrew its line");
+
+static struct {
+    qn_buffer *bins[BINS];
+    qn_buffer *newest, *oldest;
+    size_t active, peak, cached;
+    size_t limit, cache_limit;
+} pool;
+
+/* ---- sizes ---- */
+
+static int bin_of(size_t size)
+{
+    int log = 63 - __builtin_clzll(size);
+    return 4 * log + (int)(size >> (log - 2) & 3);
+}
+
+/* What a request is rounded up to; false when that wraps. */
+static bool capacity_for(size_t *out, size_t size)
+{
+    size_t step = LINE;
+    if (size > EXACT)
+        step = PAGE;
+    else if (size > 4 * LINE) /* a quarter of the power of two below it */
+        step = (size_t)1 << (61 - __builtin_clzll(size - 1));
+    size_t padded;
+    if (!qn_add_size(&padded, size ? size : 1, step - 1))
+        return false;
+    *out = padded & ~(step - 1);
+    return true;
+}
+
+static void set_default_limits(void)
+{
+    size_t memory = qn_memory_limit();
+    pool.limit = memory;
+    pool.cache_limit = memory / 4;
+}
+
+/* Reads the machine's limits before the first use, outside of the lock. */
+static void need_limits(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_default_limits);
+}
+
+/* ---- the cache; under QN_LOCK_POOL ---- */
+
+static void cache_put(qn_buffer *b)
+{
+    qn_buffer **bin = &pool.bins[bin_of(b->capacity)];
+    b->as.cached.prev = NULL;
+    b->as.cached.next = *bin;
+    if (*bin)
+        (*bin)->as.cached.prev = b;
+    *bin = b;
+
+    b->as.cached.newer = NULL;
+    b->as.cached.older = pool.newest;
+    if (pool.newest)
+        pool.newest->as.cached.newer = b;
+    else
+        pool.oldest = b;
+    pool.newest = b;
+
+    pool.cached += b->capacity;
+    ASAN_POISON_MEMORY_REGION(b->data, b->capacity);
+}
+
+static void cache_remove(qn_buffer *b)
+{
+    ASAN_UNPOISON_MEMORY_REGION(b->data, b->capacity);
+    pool.cached -= b->capacity;
+
+    if (b->as.cached.prev)
+        b->as.cached.prev->as.cached.next = b->as.cached.next;
+    else
+        pool.bins[bin_of(b->capacity)] = b->as.cached.next;
+    if (b->as.cached.next)
+        b->as.cached.next->as.cached.prev = b->as.cached.prev;
+
+    if (b->as.cached.newer)
+        b->as.cached.newer->as.cached.older = b->as.cached.older;
+    else
+        pool.newest = b->as.cached.older;
+    if (b->as.cached.older)
+        b->as.cached.older->as.cached.newer = b->as.cached.newer;
+    else
+        pool.oldest = b->as.cached.newer;
+}
+
+/* Takes a block of at least `capacity` and at most twice the `size` asked for;
+ * NULL: none. */
+static qn_buffer *cache_take(size_t capacity, size_t size)
+{
+    size_t most = size > SIZE_MAX / 2 ? SIZE_MAX : 2 * size;
+    if (most < capacity)
+        most = capacity;
+    int last = bin_of(most);
+    for (int bin = bin_of(capacity); bin <= last; bin++) {
+        int tries = TRIES;
+        for (qn_buffer *b = pool.bins[bin]; b && tries--; b = b->as.cached.next)
+            if (b->capacity >= capacity && b->capacity <= most) {
+                cache_remove(b);
+                return b;
+            }
+    }
+    return NULL;
+}
+
+/* Takes the oldest blocks out until at most `keep` bytes are cached; returns
+ * them, linked by `next`, for free_blocks. */
+static qn_buffer *cache_shrink(size_t keep)
+{
+    qn_buffer *out = NULL;
+    while (pool.cached > keep) {
+        qn_buffer *b = pool.oldest;
+        cache_remove(b);
+        b->as.cached.next = out;
+        out = b;
+    }
+    return out;
+}
+
+static void count_active(size_t bytes)
+{
+    pool.active += bytes;
+    if (pool.active > pool.peak)
+        pool.peak = pool.active;
+}
+
+/* ---- memory; without the lock ---- */
+
+static qn_buffer *block_new(size_t capacity)
+{
+    qn_buffer *b;
+    if (capacity < LARGE) {
+        b = qn_alloc_aligned(LINE, LINE + capacity);
+        if (!b)
+            return NULL;
+        b->data = (char *)b + LINE;
+    } else {
+        b = qn_alloc(sizeof *b);
+        if (!b)
+            return NULL;
+        b->data = qn_alloc_aligned(PAGE, capacity);
+        if (!b->data) {
+            qn_free(b);
+            return NULL;
+        }
+    }
+    b->external = false;
+    b->capacity = capacity;
+    return b;
+}
+
+static void free_blocks(qn_buffer *list)
+{
+    while (list) {
+        qn_buffer *next = list->as.cached.next;
+        if (list->capacity >= LARGE)
+            qn_free(list->data);
+        qn_free(list);
+        list = next;
+    }
+}
+
+/* ---- buffers ---- */
+
+/* A fresh block, for which the cache makes room. */
+static qn_buffer *block_fresh(size_t capacity)
+{
+    need_limits();
+    qn_lock(QN_LOCK_POOL);
+    size_t used;
+    if (!qn_add_size(&used, pool.active, capacity))
+        used = SIZE_MAX;
+    qn_buffer *out = cache_shrink(pool.limit > used ? pool.limit - used : 0);
+    qn_unlock(QN_LOCK_POOL);
+    free_blocks(out);
+
+    qn_buffer *b = block_new(capacity);
+    if (!b) {
+        qn_memory_clear_cache();
+        b = block_new(capacity);
+    }
+    if (b) {
+        qn_lock(QN_LOCK_POOL);
+        count_active(capacity);
+        qn_unlock(QN_LOCK_POOL);
+    }
+    return b;
+}
+
+qn_status qn_buffer_new(qn_buffer **out, size_t size)
+{
+    size_t capacity;
+    if (!capacity_for(&capacity, size))
+        return qn_fail(QN_E_NOMEM,
+                       "out of memory: could not allocate %zu bytes", size);
+    qn_lock(QN_LOCK_POOL);
+    qn_buffer *b = cache_take(capacity, size);
+    if (b)
+        count_active(b->capacity);
+    qn_unlock(QN_LOCK_POOL);
+    if (!b)
+        b = block_fresh(capacity);
+    if (!b)
+        return QN_E_NOMEM;
+    atomic_init(&b->refs, 1);
+    *out = b;
+    return QN_OK;
+}
+
+static void run_dtor(qn_deferred *item)
+{
+    qn_buffer *b =
+        (qn_buffer *)((char *)item - offsetof(qn_buffer, as.owner.deferred));
+    void (*dtor)(void *) = b->as.owner.dtor;
+    void *payload = b->as.owner.payload;
+    qn_free(b);
+    dtor(payload);
+}
+
+qn_status qn_buffer_new_external(qn_buffer **out, void *data, size_t size,
+                                 void *payload, void (*dtor)(void *))
+{
+    qn_buffer *b = qn_alloc(sizeof *b);
+    if (!b) {
+        if (dtor) {
+            qn_error error;
+            qn_error_save(&error);
+            dtor(payload);
+            qn_error_restore(&error);
+        }
+        return QN_E_NOMEM;
+    }
+    atomic_init(&b->refs, 1);
+    b->external = true;
+    b->data = data;
+    b->capacity = size;
+    b->as.owner.deferred.run = run_dtor;
+    b->as.owner.dtor = dtor;
+    b->as.owner.payload = payload;
+    *out = b;
+    return QN_OK;
+}
+
+qn_buffer *qn_buffer_ref(qn_buffer *buffer)
+{
+    atomic_fetch_add_explicit(&buffer->refs, 1, memory_order_relaxed);
+    return buffer;
+}
+
+void qn_buffer_unref(qn_buffer *buffer)
+{
+    if (!buffer ||
+        atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (buffer->external) {
+        if (buffer->as.owner.dtor)
+            qn_defer(&buffer->as.owner.deferred);
+        else
+            qn_free(buffer);
+        return;
+    }
+    qn_lock(QN_LOCK_POOL);
+    pool.active -= buffer->capacity;
+    cache_put(buffer);
+    qn_buffer *out = NULL;
+    if (pool.cached > pool.cache_limit)
+        out = cache_shrink(pool.cache_limit);
+    qn_unlock(QN_LOCK_POOL);
+    free_blocks(out);
+}
+
+/* ---- counters and limits ---- */
+
+static size_t read_locked(const size_t *value)
+{
+    qn_lock(QN_LOCK_POOL);
+    size_t now = *value;
+    qn_unlock(QN_LOCK_POOL);
+    return now;
+}
+
+size_t qn_memory_active(void)
+{
+    return read_locked(&pool.active);
+}
+
+size_t qn_memory_peak(void)
+{
+    return read_locked(&pool.peak);
+}
+
+size_t qn_memory_cached(void)
+{
+    return read_locked(&pool.cached);
+}
+
+void qn_memory_reset_peak(void)
+{
+    qn_lock(QN_LOCK_POOL);
+    pool.peak = 0;
+    qn_unlock(QN_LOCK_POOL);
+}
+
+void qn_memory_clear_cache(void)
+{
+    qn_lock(QN_LOCK_POOL);
+    qn_buffer *out = cache_shrink(0);
+    qn_unlock(QN_LOCK_POOL);
+    free_blocks(out);
+}
+
+/* Shrinks the cache to what both limits leave. */
+static size_t set_limit(size_t *limit, size_t bytes)
+{
+    need_limits();
+    qn_lock(QN_LOCK_POOL);
+    size_t before = *limit;
+    *limit = bytes;
+    size_t keep = pool.limit > pool.active ? pool.limit - pool.active : 0;
+    if (keep > pool.cache_limit)
+        keep = pool.cache_limit;
+    qn_buffer *out = cache_shrink(keep);
+    qn_unlock(QN_LOCK_POOL);
+    free_blocks(out);
+    return before;
+}
+
+size_t qn_memory_set_limit(size_t bytes)
+{
+    return set_limit(&pool.limit, bytes);
+}
+
+size_t qn_memory_get_limit(void)
+{
+    need_limits();
+    return read_locked(&pool.limit);
+}
+
+size_t qn_memory_set_cache_limit(size_t bytes)
+{
+    return set_limit(&pool.cache_limit, bytes);
+}
