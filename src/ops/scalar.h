@@ -40,10 +40,32 @@ typedef float _Complex qn_complex64;
 
 /* clang-format off */
 
+/* Order of types that C compares; complex numbers have their own. */
+#define QN_ORDER(S, T)                                                         \
+    QN_FN bool qn_less_##S(T a, T b)                                           \
+    {                                                                          \
+        return a < b;                                                          \
+    }                                                                          \
+    QN_FN bool qn_less_equal_##S(T a, T b)                                     \
+    {                                                                          \
+        return a <= b;                                                         \
+    }                                                                          \
+    QN_FN bool qn_greater_##S(T a, T b)                                        \
+    {                                                                          \
+        return a > b;                                                          \
+    }                                                                          \
+    QN_FN bool qn_greater_equal_##S(T a, T b)                                  \
+    {                                                                          \
+        return a >= b;                                                         \
+    }
+
 /* ---- integers ---- */
 
 /* Signed and unsigned alike.  S is the ending of the name. */
 #define QN_INTEGER(S, T)                                                       \
+    QN_ORDER(S, T)                                                             \
+    QN_ONE(real_##S, T, x)                                                     \
+    QN_ONE(imag_##S, T, ((void)x, (T)0))                                       \
     QN_ONE(ceil_##S, T, x)                                                     \
     QN_ONE(floor_##S, T, x)                                                    \
     QN_ONE(trunc_##S, T, x)                                                    \
@@ -115,6 +137,9 @@ QN_SIGNED(i32, int32_t)
 QN_SIGNED(i64, int64_t)
 
 /* Truth values: what integers would give, with anything nonzero true. */
+QN_ORDER(bool, bool)
+QN_ONE(real_bool, bool, x)
+QN_ONE(imag_bool, bool, ((void)x, false))
 QN_ONE(abs_bool, bool, x)
 QN_ONE(ceil_bool, bool, x)
 QN_ONE(floor_bool, bool, x)
@@ -164,11 +189,23 @@ QN_FN bool qn_isnan_c64(qn_complex64 x)
     return isnan(crealf(x)) || isnan(cimagf(x));
 }
 
-/* Order by the real part, then by the imaginary one. */
+/* Order by the real part, then by the imaginary one; no order with NaN. */
 QN_FN bool qn_less_c64(qn_complex64 a, qn_complex64 b)
 {
     return crealf(a) < crealf(b) ||
            (crealf(a) == crealf(b) && cimagf(a) < cimagf(b));
+}
+QN_FN bool qn_less_equal_c64(qn_complex64 a, qn_complex64 b)
+{
+    return qn_less_c64(a, b) || a == b;
+}
+QN_FN bool qn_greater_c64(qn_complex64 a, qn_complex64 b)
+{
+    return qn_less_c64(b, a);
+}
+QN_FN bool qn_greater_equal_c64(qn_complex64 a, qn_complex64 b)
+{
+    return qn_less_equal_c64(b, a);
 }
 
 /* ---- floats: functions of the standard library ---- */
@@ -235,18 +272,13 @@ QN_FN qn_complex64 qn_log1p_c64(qn_complex64 x)
     return qn_complex64_of((float)size, (float)atan2(im, 1 + re));
 }
 
-QN_FN qn_complex64 qn_expm1_c64(qn_complex64 x)
-{
-    /* e^a cos b - 1 = (e^a - 1) cos b - 2 sin^2(b / 2). */
-    double re = crealf(x), im = cimagf(x), half = sin(im / 2);
-    return qn_complex64_of((float)(expm1(re) * cos(im) - 2 * half * half),
-                           (float)(exp(re) * sin(im)));
-}
-
 /* ---- floats: the rest, one variant per type ---- */
 
 /* clang-format off */
 #define QN_REALFLOAT(S, T, F)                                                  \
+    QN_ORDER(S, T)                                                             \
+    QN_ONE(real_##S, T, x)                                                     \
+    QN_ONE(imag_##S, T, ((void)x, (T)0))                                       \
     QN_ONE(abs_##S, T, F(fabs)(x))                                             \
     QN_ONE(neg_##S, T, -x)                                                     \
     QN_ONE(conj_##S, T, x)                                                     \
@@ -338,18 +370,21 @@ QN_FN qn_complex64 qn_sign_c64(qn_complex64 x)
     return qn_complex64_of((float)(crealf(x) / size),
                            (float)(cimagf(x) / size));
 }
+QN_FN float qn_real_c64(qn_complex64 x)
+{
+    return crealf(x);
+}
+QN_FN float qn_imag_c64(qn_complex64 x)
+{
+    return cimagf(x);
+}
+QN_FN qn_complex64 qn_round_c64(qn_complex64 x)
+{
+    return qn_complex64_of(rintf(crealf(x)), rintf(cimagf(x)));
+}
 QN_FN qn_complex64 qn_rsqrt_c64(qn_complex64 x)
 {
     return (qn_complex64)(1 / csqrt(x));
-}
-QN_FN qn_complex64 qn_sigmoid_c64(qn_complex64 x)
-{
-    /* As for reals: only the exponential that cannot overflow. */
-    double _Complex z = x;
-    if (creal(z) >= 0)
-        return (qn_complex64)(1 / (1 + cexp(-z)));
-    double _Complex e = cexp(z);
-    return (qn_complex64)(e / (1 + e));
 }
 /* clang-format off */
 QN_TWO(add_c64, qn_complex64, a + b)
@@ -419,17 +454,19 @@ QN_FN qn_complex64 qn_logaddexp_c64(qn_complex64 a, qn_complex64 b)
 #define qn_erf(x) QN_RFLOAT_FN(qn_erf, x)(x)
 #define qn_erfinv(x) QN_RFLOAT_FN(qn_erfinv, x)(x)
 #define qn_exp(x) QN_FLOAT_FN(qn_exp, x)(x)
-#define qn_expm1(x) QN_FLOAT_FN(qn_expm1, x)(x)
+#define qn_expm1(x) QN_RFLOAT_FN(qn_expm1, x)(x)
 #define qn_floor(x) QN_REAL_FN(qn_floor, x)(x)
+#define qn_imag(x) QN_NUM_FN(qn_imag, x)(x)
 #define qn_invert(x) QN_BITS_FN(qn_invert, x)(x)
 #define qn_log(x) QN_FLOAT_FN(qn_log, x)(x)
 #define qn_log10(x) QN_FLOAT_FN(qn_log10, x)(x)
 #define qn_log1p(x) QN_FLOAT_FN(qn_log1p, x)(x)
 #define qn_log2(x) QN_FLOAT_FN(qn_log2, x)(x)
 #define qn_neg(x) QN_NUM_FN(qn_neg, x)(x)
-#define qn_round(x) QN_REAL_FN(qn_round, x)(x)
+#define qn_real(x) QN_NUM_FN(qn_real, x)(x)
+#define qn_round(x) QN_NUM_FN(qn_round, x)(x)
 #define qn_rsqrt(x) QN_FLOAT_FN(qn_rsqrt, x)(x)
-#define qn_sigmoid(x) QN_FLOAT_FN(qn_sigmoid, x)(x)
+#define qn_sigmoid(x) QN_RFLOAT_FN(qn_sigmoid, x)(x)
 #define qn_sign(x) QN_NUM_FN(qn_sign, x)(x)
 #define qn_sin(x) QN_FLOAT_FN(qn_sin, x)(x)
 #define qn_sinh(x) QN_FLOAT_FN(qn_sinh, x)(x)
@@ -445,6 +482,10 @@ QN_FN qn_complex64 qn_logaddexp_c64(qn_complex64 a, qn_complex64 b)
 #define qn_bit_xor(a, b) QN_BITS_FN(qn_bit_xor, a)(a, b)
 #define qn_div(a, b) QN_FLOAT_FN(qn_div, a)(a, b)
 #define qn_floor_div(a, b) QN_REAL_FN(qn_floor_div, a)(a, b)
+#define qn_greater(a, b) QN_NUM_FN(qn_greater, a)(a, b)
+#define qn_greater_equal(a, b) QN_NUM_FN(qn_greater_equal, a)(a, b)
+#define qn_less(a, b) QN_NUM_FN(qn_less, a)(a, b)
+#define qn_less_equal(a, b) QN_NUM_FN(qn_less_equal, a)(a, b)
 #define qn_logaddexp(a, b) QN_FLOAT_FN(qn_logaddexp, a)(a, b)
 #define qn_max(a, b) QN_NUM_FN(qn_max, a)(a, b)
 #define qn_min(a, b) QN_NUM_FN(qn_min, a)(a, b)

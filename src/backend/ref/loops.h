@@ -1,0 +1,102 @@
+/* loops.h: what the files of the reference backend share: the loop of each
+ * operation, and the tables of loops that ops.def expands to. */
+#ifndef QN_BACKEND_REF_LOOPS_H
+#define QN_BACKEND_REF_LOOPS_H
+
+#include "core/node.h"
+#include "ops/ops.h"
+
+#include "backend/common/plan.h"
+
+/* ---- one function per family, and one per primitive: qn_ref_<name> ---- */
+
+qn_status qn_ref_unary(qn_node *node);
+qn_status qn_ref_binary(qn_node *node);
+qn_status qn_ref_reduce(qn_node *node);
+qn_status qn_ref_scan(qn_node *node);
+#define QN_PRIM(id, name, ...) qn_status qn_ref_##name(qn_node *node);
+#include "ops/ops.def"
+
+/* ---- element by element ---- */
+
+/* n values (stage.h) in, n values out, all contiguous.  `out` may be the
+ * same place as an input. */
+typedef void (*qn_ref_kernel)(size_t n, void *out, const void *const *in);
+
+/* Makes the output of `node` from its first `ninputs` inputs, which have the
+ * output's shape: storage (donated where that is right), plan, staging. */
+qn_status qn_ref_map(qn_node *node, qn_ref_kernel kernel, int ninputs);
+/* The same with the output's storage given. arrays: output, inputs. */
+void qn_ref_map_arrays(const qn_array *const *arrays, int n,
+                       qn_ref_kernel kernel);
+
+/* The loop of a binary operation on operands of this dtype; NULL: none. */
+qn_ref_kernel qn_ref_binary_kernel(qn_op op, qn_dtype dtype);
+/* One run of it: out = a op b, all of `dtype`, which is also the result's. */
+typedef struct qn_ref_run_operand {
+    void *at;
+    int64_t step;
+} qn_ref_run_operand;
+void qn_ref_map_run(qn_ref_kernel kernel, qn_dtype dtype, size_t n,
+                    qn_ref_run_operand out, qn_ref_run_operand a,
+                    qn_ref_run_operand b);
+
+/* ---- copies ---- */
+
+/* Row-major elements of `source` to the row-major `target` (qn_copy_fn). */
+qn_status qn_ref_copy_to(qn_array *target, const qn_array *source);
+/* n elements of `size` bytes; steps in elements. */
+void qn_ref_copy_run(void *to, int64_t to_step, const void *from,
+                     int64_t from_step, size_t n, size_t size);
+/* Copies elementwise between arrays whose strides and offsets are given in
+ * place of their own; `shape` has ndim axes. */
+typedef struct qn_ref_window {
+    void *at; /* the first element */
+    const int64_t *strides;
+} qn_ref_window;
+void qn_ref_copy_window(qn_ref_window to, qn_ref_window from, const int *shape,
+                        int ndim, size_t size);
+
+/* Refuses a dtype that `node` has no loop for. */
+qn_status qn_ref_unsupported(const qn_node *node, qn_dtype dtype);
+
+/* ---- types of loops ---- */
+
+/* M(dtype, stored type, type of x, type of the real part, ...) for each type
+ * of a class of ops.def.  Half types use the loops of float32.  Bool is in
+ * every class that has integers. */
+/* clang-format off */
+#define QN_EACH_BOOL(M, ...)                                                   \
+    M(BOOL, uint8_t, bool, uint8_t, __VA_ARGS__)
+#define QN_EACH_INT(M, ...)                                                    \
+    M(UINT8, uint8_t, uint8_t, uint8_t, __VA_ARGS__)                           \
+    M(UINT16, uint16_t, uint16_t, uint16_t, __VA_ARGS__)                       \
+    M(UINT32, uint32_t, uint32_t, uint32_t, __VA_ARGS__)                       \
+    M(UINT64, uint64_t, uint64_t, uint64_t, __VA_ARGS__)                       \
+    M(INT8, int8_t, int8_t, int8_t, __VA_ARGS__)                               \
+    M(INT16, int16_t, int16_t, int16_t, __VA_ARGS__)                           \
+    M(INT32, int32_t, int32_t, int32_t, __VA_ARGS__)                           \
+    M(INT64, int64_t, int64_t, int64_t, __VA_ARGS__)
+#define QN_EACH_RFLOAT(M, ...)                                                 \
+    M(FLOAT32, float, float, float, __VA_ARGS__)                               \
+    M(FLOAT64, double, double, double, __VA_ARGS__)
+#define QN_EACH_COMPLEX(M, ...)                                                \
+    M(COMPLEX64, qn_complex64, qn_complex64, float, __VA_ARGS__)
+#define QN_EACH_BITS(M, ...)                                                   \
+    QN_EACH_BOOL(M, __VA_ARGS__) QN_EACH_INT(M, __VA_ARGS__)
+#define QN_EACH_FLOAT(M, ...)                                                  \
+    QN_EACH_RFLOAT(M, __VA_ARGS__) QN_EACH_COMPLEX(M, __VA_ARGS__)
+#define QN_EACH_REAL(M, ...)                                                   \
+    QN_EACH_BITS(M, __VA_ARGS__) QN_EACH_RFLOAT(M, __VA_ARGS__)
+#define QN_EACH_NUM(M, ...)                                                    \
+    QN_EACH_REAL(M, __VA_ARGS__) QN_EACH_COMPLEX(M, __VA_ARGS__)
+#define QN_EACH_ORD QN_EACH_NUM
+#define QN_EACH_ANY QN_EACH_NUM
+/* clang-format on */
+
+/* The stored type of a result column of ops.def. */
+#define QN_STORED_SAME(S, P) S
+#define QN_STORED_BOOL(S, P) uint8_t
+#define QN_STORED_REALPART(S, P) P
+
+#endif

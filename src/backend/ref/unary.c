@@ -1,0 +1,37 @@
+/* unary.c: the loops of QN_UNARY rows, one per row and type. */
+#include "loops.h"
+#include "stage.h"
+
+#include "ops/scalar.h"
+
+#define LOOP(dtype, S, T, P, id, result, element)                              \
+    static void unary_##id##_##dtype(size_t n, void *out,                      \
+                                     const void *const *in)                    \
+    {                                                                          \
+        QN_STORED_##result(S, P) *to = out;                                    \
+        const S *from = in[0];                                                 \
+        for (size_t i = 0; i < n; i++) {                                       \
+            T x = (T)from[i];                                                  \
+            to[i] = element;                                                   \
+        }                                                                      \
+    }
+
+#define QN_UNARY(id, name, types, result, element, doc)                        \
+    QN_EACH_##types(LOOP, id, result, element)
+#include "ops/ops.def"
+
+#define ENTRY(dtype, S, T, P, id)                                              \
+    [QN_OP_##id][QN_##dtype] = unary_##id##_##dtype,
+#define QN_UNARY(id, name, types, result, element, doc)                        \
+    QN_EACH_##types(ENTRY, id)
+static const qn_ref_kernel kernels[QN_OP_COUNT][QN_DTYPE_COUNT] = {
+#include "ops/ops.def"
+};
+
+qn_status qn_ref_unary(qn_node *node)
+{
+    qn_dtype dtype = node->inputs[0]->dtype;
+    qn_ref_kernel kernel = kernels[node->op][qn_value_dtype(dtype)];
+    return kernel ? qn_ref_map(node, kernel, 1)
+                  : qn_ref_unsupported(node, dtype);
+}
