@@ -1,0 +1,33 @@
+/* model.h: what cuts one word into ids: BPE now; Unigram, WordPiece and
+ * WordLevel have the same shape. */
+#ifndef QN_TEXT_MODEL_H
+#define QN_TEXT_MODEL_H
+
+#include "base/buf.h"
+#include "tokenizer.h"
+#include "vocab.h"
+
+/* Working memory of one call of qn_tokenizer_encode, kept from word to word.
+ * Zero-initialise. */
+typedef struct qn_scratch {
+    struct qn_bpe_symbol *symbols;
+    size_t symbol_capacity;
+    uint64_t *heap;
+    size_t heap_capacity;
+    qn_buf text;
+} qn_scratch;
+
+void qn_scratch_free(qn_scratch *scratch);
+
+typedef struct qn_text_model qn_text_model;
+
+/* Immutable; the first member of each kind's own struct. */
+struct qn_text_model {
+    const char *kind; /* "bpe" */
+    /* Appends the ids of `word` (not empty). */
+    qn_status (*encode)(const qn_text_model *model, const qn_vocab *vocab,
+                        qn_scratch *scratch, qn_ids *out, qn_str word);
+    void (*free)(qn_text_model *model);
+};
+
+#endif
