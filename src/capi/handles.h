@@ -66,11 +66,18 @@ typedef struct qn_stream_box {
     qn_stream *stream;
 } qn_stream_box;
 
-/* What a mlx_vector_array holds: a reference to each array. */
-typedef struct qn_array_list {
-    qn_array **data;
+/* What the mlx_vector types hold.  Arrays are references, texts are owned. */
+typedef struct qn_list {
+    union {
+        qn_array **data; /* of mlx_vector_array */
+        struct qn_list *lists;
+        int *ints;
+        char **texts;
+        qn_stream **streams;
+        void *items;
+    };
     size_t size, capacity;
-} qn_array_list;
+} qn_list;
 
 /* The object of a handle, borrowed; NULL for an empty handle, so this is also
  * how an optional argument is read. */
@@ -82,7 +89,7 @@ static inline qn_stream *qn_handle_stream(mlx_stream handle)
 {
     return handle.ctx ? ((const qn_stream_box *)handle.ctx)->stream : NULL;
 }
-static inline qn_array_list *qn_handle_arrays(mlx_vector_array handle)
+static inline qn_list *qn_handle_arrays(mlx_vector_array handle)
 {
     return handle.ctx;
 }
@@ -101,8 +108,7 @@ static inline qn_array_list *qn_handle_arrays(mlx_vector_array handle)
 #define QN_GET_STREAM(name, handle)                                            \
     QN_GET_OR(qn_stream, name, qn_handle_stream(handle), mlx_stream, 1)
 #define QN_GET_ARRAYS(name, handle)                                            \
-    QN_GET_OR(qn_array_list, name, qn_handle_arrays(handle), mlx_vector_array, \
-              1)
+    QN_GET_OR(qn_list, name, qn_handle_arrays(handle), mlx_vector_array, 1)
 
 /* QN_E_ARG for a number that names no dtype. */
 qn_status qn_capi_dtype(qn_dtype *out, mlx_dtype dtype);
