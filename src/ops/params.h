@@ -75,8 +75,10 @@ typedef struct qn_slice_update_params {
 } qn_slice_update_params;
 
 /* SLICE_DYNAMIC: inputs source, start (integers, one per listed axis).
- * SLICE_UPDATE_DYNAMIC: inputs source, update, start.  A start outside
- * 0 .. dim - size is clamped. */
+ * SLICE_UPDATE_DYNAMIC: inputs source, update, start.  Sizes are those of the
+ * output, or of the update.  A start outside 0 .. dim - size fails the
+ * evaluation on the CPU (QN_E_ARG); devices clamp it and fail at the next
+ * wait. */
 typedef struct qn_slice_dynamic_params {
     int naxes;
     int axes[QN_MAX_NDIM];
@@ -94,7 +96,9 @@ typedef struct qn_pad_params {
 /* GATHER: inputs source, indices (n arrays of one shape I, any integer
  * type).  Output shape is I followed by slice_sizes.  Index k applies to
  * axes[k].  Negative indices count from the end; an index still outside is
- * clamped to the nearest valid place, so that no memory outside is read. */
+ * clamped to the nearest place where the whole slice fits, so that no memory
+ * outside is read.  GATHER_AXIS likewise.  Taking something from an axis of
+ * length 0 fails the evaluation (QN_E_ARG). */
 typedef struct qn_gather_params {
     int naxes;
     int axes[QN_MAX_NDIM];
@@ -102,22 +106,26 @@ typedef struct qn_gather_params {
 } qn_gather_params;
 
 /* SCATTER: inputs source, indices (n arrays of one shape I), updates (shape
- * I followed by slice sizes, one per source axis).  Updates outside the
- * source are dropped.  Repeated indices combine in row-major order. */
+ * I followed by slice sizes, one per source axis).  Negative indices count
+ * from the end; an update whose slice does not lie wholly inside the source
+ * is dropped.  Repeated indices combine in row-major order: the last SET
+ * stays. */
 typedef struct qn_scatter_params {
     int naxes;
     int axes[QN_MAX_NDIM];
     qn_combine combine;
 } qn_scatter_params;
 
-/* SCATTER_AXIS: inputs source, indices, values (broadcast to indices). */
+/* SCATTER_AXIS: inputs source, indices, values (broadcast to indices).
+ * Indices are treated as by SCATTER. */
 typedef struct qn_scatter_axis_params {
     int axis;
     qn_combine combine; /* SET or SUM */
 } qn_scatter_axis_params;
 
-/* ARG_REDUCE: output uint32; the axis is kept with length 1 or dropped, as
- * the output's shape says. */
+/* ARG_REDUCE: the first of equals; a NaN wins over every number, the first NaN
+ * over later ones, for the smallest too.  Output uint32; the axis is kept with
+ * length 1 or dropped, as the output's shape says. */
 typedef struct qn_arg_reduce_params {
     int axis;
     bool max;
@@ -156,7 +164,8 @@ typedef enum qn_quant_mode {
  * 128 along the packed axis.
  *
  * QUANTIZE: input w, optionally a global scale; outputs packed, scales
- * (and biases).  DEQUANTIZE: inputs w, scales, (biases), optionally a global scale. */
+ * (and biases).  DEQUANTIZE: inputs w, scales, (biases), optionally a global
+ * scale. */
 typedef struct qn_quant_params {
     int group_size, bits;
     qn_quant_mode mode;
@@ -164,8 +173,9 @@ typedef struct qn_quant_params {
     bool has_global_scale; /* it is the last input */
 } qn_quant_params;
 
-/* SOFTMAX, LOGSUMEXP: floats, along the last axis.  Arithmetic is in float for half
- * types whatever `precise` says. LOGSUMEXP's output has last dimension 1. */
+/* SOFTMAX, LOGSUMEXP: floats, along the last axis.  Arithmetic is in float for
+ * half types whatever `precise` says. LOGSUMEXP's output has last dimension 1.
+ */
 
 /* RMS_NORM: inputs x, optional weight.  LAYER_NORM: x, optional weight,
  * optional bias.  All inputs have the output's floating dtype. */

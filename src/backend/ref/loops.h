@@ -5,6 +5,7 @@
 
 #include "core/node.h"
 #include "ops/ops.h"
+#include "ops/params.h"
 
 #include "backend/common/plan.h"
 
@@ -48,14 +49,21 @@ qn_status qn_ref_copy_to(qn_array *target, const qn_array *source);
 /* n elements of `size` bytes; steps in elements. */
 void qn_ref_copy_run(void *to, int64_t to_step, const void *from,
                      int64_t from_step, size_t n, size_t size);
-/* Copies elementwise between arrays whose strides and offsets are given in
- * place of their own; `shape` has ndim axes. */
+
+/* Elements of a common shape, wherever they lie. */
 typedef struct qn_ref_window {
     void *at; /* the first element */
     const int64_t *strides;
 } qn_ref_window;
-void qn_ref_copy_window(qn_ref_window to, qn_ref_window from, const int *shape,
-                        int ndim, size_t size);
+/* to = from, or to = to op from, in row-major order. */
+void qn_ref_combine_window(qn_combine combine, qn_dtype dtype, qn_ref_window to,
+                           qn_ref_window from, const int *shape, int ndim);
+/* One run of that. */
+void qn_ref_combine_run(qn_combine combine, qn_dtype dtype, size_t n,
+                        qn_ref_run_operand to, qn_ref_run_operand from);
+/* `out` becomes what `source` is, over its storage where that can be donated:
+ * for operations that replace some elements. */
+qn_status qn_ref_start_from(qn_array *out, qn_array *source);
 
 /* Refuses a dtype that `node` has no loop for. */
 qn_status qn_ref_unsupported(const qn_node *node, qn_dtype dtype);
