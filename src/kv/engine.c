@@ -1,0 +1,55 @@
+/* engine.c: see engine.h. */
+#include "engine.h"
+
+#include <quern/ext.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The engine keeps each message for quern_error_take; the handler is only
+ * there because the default one ends the process. */
+static void stay_alive(const char *message, void *data)
+{
+    (void)message;
+    (void)data;
+}
+
+void qn_engine_start(void)
+{
+    mlx_set_error_handler(stay_alive, NULL, NULL);
+}
+
+static bool speaks_of_memory(const char *text)
+{
+    return strstr(text, "memory") || strstr(text, "alloc");
+}
+
+qn_status qn_engine(int rc)
+{
+    if (!rc)
+        return QN_OK;
+    char *text = quern_error_take();
+    /* Without even room for the message, memory is what is missing. */
+    if (!text)
+        return qn_fail(QN_E_NOMEM, "out of memory");
+    qn_status status = qn_fail(
+        speaks_of_memory(text) ? QN_E_NOMEM : QN_E_INTERNAL, "%s", text);
+    free(text);
+    return status;
+}
+
+qn_status qn_engine_made(const void *ctx)
+{
+    return qn_engine(ctx ? 0 : 1);
+}
+
+qn_status qn_engine_eval(const mlx_array *arrays, size_t count)
+{
+    mlx_vector_array list = mlx_vector_array_new_data(arrays, count);
+    qn_status status = qn_engine_made(list.ctx);
+    if (!status)
+        status = qn_engine(mlx_eval(list));
+    if (list.ctx)
+        mlx_vector_array_free(list);
+    return status;
+}

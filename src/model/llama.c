@@ -1,0 +1,272 @@
+/* llama.c: Llama 2 and 3, SmolLM2, Mistral 7B and their relatives.
+ *
+ * Per layer: h = x + attention(norm(x)); y = h + mlp(norm(h)), with rotary
+ * positions, grouped key-value heads, windows where a layer has one, and
+ * down(silu(gate) * up) as the MLP. */
+#include "family.h"
+
+#include "base/alloc.h"
+#include "kv/engine.h"
+
+#include <math.h>
+
+typedef struct mlp_weights {
+    qn_matrix gate, up, down;
+} mlp_weights;
+
+typedef struct layer_weights {
+    mlx_array attention_norm, mlp_norm;
+    qn_matrix q, k, v, o;
+    mlp_weights mlp;
+} layer_weights;
+
+typedef struct llama {
+    int layers, heads, kv_heads, head_dim;
+    double eps;
+    mlx_dtype dtype;
+    qn_rope rope;
+    qn_matrix embed, head; /* head is empty when tied */
+    bool tied;
+    mlx_array norm;
+    layer_weights *layer;
+    int *window; /* of each layer, 0: none */
+} llama;
+
+static qn_status llama_check(const qn_config *c)
+{
+    if (strcmp(c->activation, "silu") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "hidden_act: expected silu, found %s",
+                       c->activation);
+    if (c->head_dim % 2)
+        return qn_fail(QN_E_FORMAT,
+                       "head_dim: expected an even number, found %d",
+                       c->head_dim);
+    return QN_OK;
+}
+
+static void drop(mlx_array x)
+{
+    if (x.ctx)
+        mlx_array_free(x);
+}
+
+static void llama_free(void *state)
+{
+    llama *m = state;
+    if (!m)
+        return;
+    for (int i = 0; m->layer && i < m->layers; i++) {
+        layer_weights *w = &m->layer[i];
+        drop(w->attention_norm);
+        drop(w->mlp_norm);
+        qn_matrix_clear(&w->q);
+        qn_matrix_clear(&w->k);
+        qn_matrix_clear(&w->v);
+        qn_matrix_clear(&w->o);
+        qn_matrix_clear(&w->mlp.gate);
+        qn_matrix_clear(&w->mlp.up);
+        qn_matrix_clear(&w->mlp.down);
+    }
+    drop(m->norm);
+    qn_matrix_clear(&m->embed);
+    qn_matrix_clear(&m->head);
+    qn_rope_clear(&m->rope);
+    qn_free(m->layer);
+    qn_free(m->window);
+    qn_free(m);
+}
+
+/* GGUF metadata does not tell about biases; their presence does. */
+static bool has_bias(const qn_loader *l, bool stated, const char *name)
+{
+    return l->config->gguf ? qn_loader_has(l, name) : stated;
+}
+
+static qn_status load_attention(qn_loader *l, layer_weights *w, int i)
+{
+    const qn_config *c = l->config;
+    int width = c->heads * c->head_dim, kv_width = c->kv_heads * c->head_dim;
+    bool bias =
+        has_bias(l, c->attention_bias, "model.layers.0.self_attn.q_proj.bias");
+    bool out_bias =
+        has_bias(l, c->attention_bias, "model.layers.0.self_attn.o_proj.bias");
+    qn_matrix_spec q = {width, c->hidden, bias, c->heads};
+    qn_matrix_spec k = {kv_width, c->hidden, bias, c->kv_heads};
+    qn_matrix_spec v = {kv_width, c->hidden, bias, 0};
+    qn_matrix_spec o = {c->hidden, width, out_bias, 0};
+    qn_status status =
+        qn_load_matrix(l, &w->q, &q, "model.layers.%d.self_attn.q_proj", i);
+    if (!status)
+        status =
+            qn_load_matrix(l, &w->k, &k, "model.layers.%d.self_attn.k_proj", i);
+    if (!status)
+        status =
+            qn_load_matrix(l, &w->v, &v, "model.layers.%d.self_attn.v_proj", i);
+    if (!status)
+        status =
+            qn_load_matrix(l, &w->o, &o, "model.layers.%d.self_attn.o_proj", i);
+    return status;
+}
+
+static qn_status load_mlp(qn_loader *l, mlp_weights *w, int i)
+{
+    const qn_config *c = l->config;
+    int width = c->layer[i].intermediate;
+    bool bias = has_bias(l, c->mlp_bias, "model.layers.0.mlp.down_proj.bias");
+    qn_matrix_spec in = {width, c->hidden, bias, 0};
+    qn_matrix_spec out = {c->hidden, width, bias, 0};
+    qn_status status =
+        qn_load_matrix(l, &w->gate, &in, "model.layers.%d.mlp.gate_proj", i);
+    if (!status)
+        status =
+            qn_load_matrix(l, &w->up, &in, "model.layers.%d.mlp.up_proj", i);
+    if (!status)
+        status = qn_load_matrix(l, &w->down, &out,
+                                "model.layers.%d.mlp.down_proj", i);
+    return status;
+}
+
+static qn_status load_layer(qn_loader *l, layer_weights *w, int i)
+{
+    int hidden = l->config->hidden;
+    qn_status status =
+        qn_load_vector(l, &w->attention_norm, hidden,
+                       "model.layers.%d.input_layernorm.weight", i);
+    if (!status)
+        status = qn_load_vector(
+            l, &w->mlp_norm, hidden,
+            "model.layers.%d.post_attention_layernorm.weight", i);
+    if (!status)
+        status = load_attention(l, w, i);
+    return status ? status : load_mlp(l, &w->mlp, i);
+}
+
+static qn_status load_rope(llama *m, qn_loader *l)
+{
+    const qn_rope_config *c = &l->config->rope;
+    float *factors = NULL;
+    qn_status status =
+        qn_load_floats(l, &factors, c->dims / 2, "rope_freqs.weight");
+    if (!status)
+        status = qn_rope_make(&m->rope, c, factors, m->head_dim, m->dtype,
+                              l->stream);
+    qn_free(factors);
+    return status;
+}
+
+/* The embedding, and the head where it has weights of its own. */
+static qn_status load_ends(llama *m, qn_loader *l)
+{
+    const qn_config *c = l->config;
+    qn_matrix_spec spec = {c->vocab_size, c->hidden, false, 0};
+    m->tied =
+        c->tied == 1 || (c->tied < 0 && !qn_loader_has(l, "lm_head.weight"));
+    qn_status status =
+        qn_load_matrix(l, &m->embed, &spec, "model.embed_tokens");
+    if (!status)
+        status = qn_load_vector(l, &m->norm, c->hidden, "model.norm.weight");
+    if (status || !m->tied)
+        return status ? status : qn_load_matrix(l, &m->head, &spec, "lm_head");
+    qn_loader_ignore(l, "lm_head.weight");
+    qn_loader_ignore(l, "lm_head.scales");
+    qn_loader_ignore(l, "lm_head.biases");
+    return QN_OK;
+}
+
+static qn_status llama_load(void **out, qn_loader *l)
+{
+    const qn_config *c = l->config;
+    llama *m = qn_calloc(1, sizeof *m);
+    if (!m)
+        return QN_E_NOMEM;
+    m->layers = c->layers;
+    m->heads = c->heads;
+    m->kv_heads = c->kv_heads;
+    m->head_dim = c->head_dim;
+    m->eps = c->rms_norm_eps;
+    m->dtype = l->dtype;
+    m->layer = qn_calloc((size_t)c->layers, sizeof *m->layer);
+    m->window = qn_calloc((size_t)c->layers, sizeof *m->window);
+    qn_status status = m->layer && m->window ? QN_OK : QN_E_NOMEM;
+    if (!status)
+        status = load_rope(m, l);
+    if (!status)
+        status = load_ends(m, l);
+    for (int i = 0; i < c->layers && !status; i++) {
+        m->window[i] = c->layer[i].window;
+        status = load_layer(l, &m->layer[i], i);
+    }
+    if (status)
+        llama_free(m);
+    else
+        *out = m;
+    return status;
+}
+
+static mlx_array attention(const llama *m, nn *c, int i, mlx_array x,
+                           qn_kv_cache *cache)
+{
+    const layer_weights *w = &m->layer[i];
+    int offset = qn_kv_cache_length(cache);
+    mlx_array qkv[3];
+    nn_linears(c, qkv, (const qn_matrix *[]){&w->q, &w->k, &w->v}, 3, x);
+    mlx_array q = nn_split_heads(c, qkv[0], m->heads);
+    mlx_array k = nn_split_heads(c, qkv[1], m->kv_heads);
+    mlx_array v = nn_split_heads(c, qkv[2], m->kv_heads);
+    q = nn_rope(c, &m->rope, q, offset);
+    k = nn_rope(c, &m->rope, k, offset);
+    qn_attention how = {.scale = (float)(1 / sqrt(m->head_dim)),
+                        .window = m->window[i]};
+    mlx_array out = nn_attend(c, cache, i, q, k, v, &how);
+    return nn_linear(c, &w->o, nn_merge_heads(c, out));
+}
+
+static mlx_array mlp(nn *c, const mlp_weights *w, mlx_array x)
+{
+    mlx_array in[2];
+    nn_linears(c, in, (const qn_matrix *[]){&w->gate, &w->up}, 2, x);
+    return nn_linear(c, &w->down, nn_mul(c, nn_silu(c, in[0]), in[1]));
+}
+
+static mlx_array llama_forward(const void *state, nn *c, mlx_array ids,
+                               qn_kv_cache *cache, bool last_only)
+{
+    const llama *m = state;
+    mlx_array x = nn_embed(c, &m->embed, ids, m->dtype);
+    for (int i = 0; i < m->layers; i++) {
+        const layer_weights *w = &m->layer[i];
+        mlx_array y = nn_rms_norm(c, x, w->attention_norm, m->eps);
+        x = nn_add(c, x, attention(m, c, i, y, cache));
+        y = nn_rms_norm(c, x, w->mlp_norm, m->eps);
+        x = nn_add(c, x, mlp(c, &w->mlp, y));
+    }
+    if (last_only)
+        x = nn_last(c, x);
+    x = nn_rms_norm(c, x, m->norm, m->eps);
+    return nn_linear(c, m->tied ? &m->embed : &m->head, x);
+}
+
+static bool llama_tied(const void *state)
+{
+    return ((const llama *)state)->tied;
+}
+
+static const char *const llama_ignored[] = {"rotary_emb.inv_freq", NULL};
+
+static const char *const llama_modules[] = {
+    "input_layernorm",  "post_attention_layernorm",
+    "self_attn.q_proj", "self_attn.k_proj",
+    "self_attn.v_proj", "self_attn.o_proj",
+    "mlp.gate_proj",    "mlp.up_proj",
+    "mlp.down_proj",    NULL,
+};
+
+const qn_family qn_family_llama = {
+    .check = llama_check,
+    .load = llama_load,
+    .free = llama_free,
+    .forward = llama_forward,
+    .tied = llama_tied,
+    .ignored = llama_ignored,
+    .modules = llama_modules,
+};

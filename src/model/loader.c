@@ -1,0 +1,667 @@
+/* loader.c: see loader.h. */
+#include "loader.h"
+
+#include "base/alloc.h"
+#include "base/f16.h"
+#include "kv/engine.h"
+#include "pack.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Module paths, and tensor names, which are a little longer. */
+enum { MODULE_SIZE = 240, NAME_SIZE = 256, LISTED = 8 };
+
+static void drop(mlx_array *array)
+{
+    if (array->ctx)
+        mlx_array_free(*array);
+    *array = (mlx_array){NULL};
+}
+
+void qn_matrix_clear(qn_matrix *m)
+{
+    drop(&m->weight);
+    drop(&m->turned);
+    drop(&m->scales);
+    drop(&m->biases);
+    drop(&m->bias);
+}
+
+void qn_loader_clear(qn_loader *loader)
+{
+    qn_buf_free(&loader->missing);
+}
+
+static void warn(qn_loader *loader, const char *fmt, ...) QN_PRINTF(2, 3);
+
+static void warn(qn_loader *loader, const char *fmt, ...)
+{
+    if (!loader->warn)
+        return;
+    char text[QN_ERROR_SIZE];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    loader->warn(loader->warn_data, QN_LOG_WARN, text);
+}
+
+/* ---- sums ---- */
+
+static void count_form(qn_loader *loader, const char *name, uint64_t parameters,
+                       uint64_t bytes)
+{
+    loader->parameters += parameters;
+    loader->bytes += bytes;
+    size_t capacity = sizeof loader->forms / sizeof *loader->forms;
+    for (size_t i = 0; i < loader->form_count; i++)
+        if (!strcmp(loader->forms[i].name, name)) {
+            loader->forms[i].parameters += parameters;
+            return;
+        }
+    if (loader->form_count == capacity)
+        return;
+    snprintf(loader->forms[loader->form_count].name, sizeof loader->forms->name,
+             "%s", name);
+    loader->forms[loader->form_count++].parameters = parameters;
+}
+
+const char *qn_loader_form(const qn_loader *loader)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < loader->form_count; i++)
+        if (loader->forms[i].parameters > loader->forms[best].parameters)
+            best = i;
+    return loader->form_count ? loader->forms[best].name : "";
+}
+
+/* ---- one tensor ---- */
+
+static qn_status fail_at(const qn_loader *loader, qn_status status,
+                         const char *name)
+{
+    if (!status)
+        return QN_OK;
+    return qn_fail_where(status, "%s: %s", qn_weights_path(loader->weights),
+                         name);
+}
+
+/* Finds and takes; NULL notes that it is missing. */
+static qn_weight *take(qn_loader *loader, const char *name)
+{
+    qn_weight *w = qn_weights_find(loader->weights, name);
+    if (w) {
+        w->used = true;
+        return w;
+    }
+    if (loader->missing_count++ < LISTED)
+        qn_buf_printf(&loader->missing, "%s%s",
+                      loader->missing.size ? ", " : "", name);
+    return NULL;
+}
+
+bool qn_loader_has(const qn_loader *loader, const char *name)
+{
+    return qn_weights_find(loader->weights, name) != NULL;
+}
+
+void qn_loader_ignore(qn_loader *loader, const char *name)
+{
+    qn_weight *w = qn_weights_find(loader->weights, name);
+    if (w)
+        w->used = true;
+}
+
+static bool is_gguf(const qn_loader *loader)
+{
+    return qn_weights_gguf(loader->weights) != NULL;
+}
+
+static void shape_text(char *out, size_t size, const int64_t *shape, int ndim)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < ndim && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "",
+                               (long long)shape[i]);
+}
+
+static qn_status check_shape(const qn_loader *loader, const qn_weight *w,
+                             const int64_t *shape, int ndim)
+{
+    bool same = w->ndim == ndim;
+    for (int i = 0; i < ndim && same; i++)
+        same = w->shape[i] == shape[i];
+    if (same)
+        return QN_OK;
+    char expected[128], found[128];
+    shape_text(expected, sizeof expected, shape, ndim);
+    shape_text(found, sizeof found, w->shape, w->ndim);
+    return fail_at(loader,
+                   qn_fail(QN_E_MISMATCH,
+                           "tensor %s: expected shape [%s], found [%s]",
+                           w->name, expected, found),
+                   w->name);
+}
+
+static qn_status bad_type(const qn_loader *loader, const qn_weight *w,
+                          const char *expected)
+{
+    return fail_at(loader,
+                   qn_fail(QN_E_UNSUPPORTED,
+                           "tensor %s: expected %s, found type %s", w->name,
+                           expected, qn_weight_type_name(loader->weights, w)),
+                   w->name);
+}
+
+/* The array type of a tensor that is loaded as it is; false for others. */
+static bool plain_dtype(const qn_loader *loader, int type, mlx_dtype *out)
+{
+    static const struct {
+        int gguf, st;
+        mlx_dtype dtype;
+    } types[] = {
+        {QN_GGUF_F32_T, QN_ST_F32, MLX_FLOAT32},
+        {QN_GGUF_F16_T, QN_ST_F16, MLX_FLOAT16},
+        {QN_GGUF_BF16_T, QN_ST_BF16, MLX_BFLOAT16},
+        {QN_GGUF_I8_T, QN_ST_I8, MLX_INT8},
+        {QN_GGUF_I16_T, QN_ST_I16, MLX_INT16},
+        {QN_GGUF_I32_T, QN_ST_I32, MLX_INT32},
+        {-1, QN_ST_U8, MLX_UINT8},
+        {-1, QN_ST_U32, MLX_UINT32},
+        {-1, QN_ST_F8_E4M3, MLX_UINT8},
+        {-1, QN_ST_F8_E8M0, MLX_UINT8},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (type == (is_gguf(loader) ? types[i].gguf : types[i].st)) {
+            *out = types[i].dtype;
+            return true;
+        }
+    return false;
+}
+
+static bool is_float(mlx_dtype dtype)
+{
+    return dtype == MLX_FLOAT32 || dtype == MLX_FLOAT16 ||
+           dtype == MLX_BFLOAT16;
+}
+
+static void unmap(void *file)
+{
+    qn_file_unref(file);
+}
+
+static void make_shape(int *out, const qn_weight *w)
+{
+    for (int i = 0; i < w->ndim; i++)
+        out[i] = (int)w->shape[i];
+}
+
+/* Offset of a tensor's bytes in its file. */
+static size_t offset_of(const qn_weight *w)
+{
+    return (size_t)(w->data.data - qn_file_bytes(w->file).data);
+}
+
+static void give_back(const qn_weight *w)
+{
+    qn_file_dont_need(w->file, offset_of(w), w->data.size);
+}
+
+/* The tensor as it lies in the file, or copied where it lies unaligned. */
+static qn_status plain_array(mlx_array *out, const qn_weight *w,
+                             mlx_dtype dtype)
+{
+    int shape[QN_WEIGHT_DIMS];
+    make_shape(shape, w);
+    if ((uintptr_t)w->data.data % mlx_dtype_size(dtype) || !w->data.size) {
+        *out = mlx_array_new_data(w->data.data, shape, w->ndim, dtype);
+    } else {
+        /* The array only reads; the cast is for the signature. */
+        void *data = (void *)(uintptr_t)w->data.data;
+        *out = mlx_array_new_data_managed_payload(data, shape, w->ndim, dtype,
+                                                  qn_file_ref(w->file), unmap);
+    }
+    return qn_engine_made(out->ctx);
+}
+
+/* Rows in another order, copied. */
+static qn_status reordered_array(mlx_array *out, const qn_weight *w,
+                                 mlx_dtype dtype, const uint32_t *source_row)
+{
+    int shape[QN_WEIGHT_DIMS];
+    make_shape(shape, w);
+    size_t rows = (size_t)w->shape[0], row = rows ? w->data.size / rows : 0;
+    uint8_t *data = qn_alloc(w->data.size);
+    if (!data)
+        return QN_E_NOMEM;
+    for (size_t r = 0; r < rows; r++)
+        memcpy(data + r * row, w->data.data + source_row[r] * row, row);
+    *out = mlx_array_new_data_managed(data, shape, w->ndim, dtype, qn_free);
+    return qn_engine_made(out->ctx);
+}
+
+/* Converts *array and computes it. */
+static qn_status convert(const qn_loader *loader, mlx_array *array,
+                         mlx_dtype dtype)
+{
+    if (mlx_array_dtype(*array) == dtype)
+        return QN_OK;
+    qn_status status =
+        qn_engine(mlx_astype(array, *array, dtype, loader->stream));
+    return status ? status : qn_engine(mlx_array_eval(*array));
+}
+
+/* float64, which the array library would not compute with, becomes float32. */
+static qn_status narrow_array(qn_loader *loader, mlx_array *out,
+                              const qn_weight *w)
+{
+    int shape[QN_WEIGHT_DIMS];
+    make_shape(shape, w);
+    size_t count = w->data.size / sizeof(double);
+    float *data = qn_calloc(count, sizeof *data);
+    if (!data)
+        return QN_E_NOMEM;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits = qn_le64(w->data.data + i * sizeof bits);
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        data[i] = (float)value;
+    }
+    warn(loader, "tensor %s: float64 is loaded as float32", w->name);
+    *out =
+        mlx_array_new_data_managed(data, shape, w->ndim, MLX_FLOAT32, qn_free);
+    return qn_engine_made(out->ctx);
+}
+
+/* A floating tensor in the dtype of activations; `source_row` may be NULL. */
+static qn_status float_array(qn_loader *loader, mlx_array *out,
+                             const qn_weight *w, const uint32_t *source_row)
+{
+    mlx_dtype dtype;
+    qn_status status;
+    if (!is_gguf(loader) && w->type == QN_ST_F64 && !source_row)
+        status = narrow_array(loader, out, w);
+    else if (!plain_dtype(loader, w->type, &dtype) || !is_float(dtype))
+        return bad_type(loader, w, "floating-point numbers");
+    else if (source_row)
+        status = reordered_array(out, w, dtype, source_row);
+    else
+        status = plain_array(out, w, dtype);
+    if (!status && mlx_array_dtype(*out) != loader->dtype) {
+        status = convert(loader, out, loader->dtype);
+        give_back(w);
+    }
+    return status;
+}
+
+static qn_status format_name(char *out, const char *fmt, va_list args)
+{
+    int size = vsnprintf(out, MODULE_SIZE, fmt, args);
+    if (size < 0 || size >= MODULE_SIZE)
+        return qn_fail(QN_E_INTERNAL, "weight name is too long");
+    return QN_OK;
+}
+
+static const char *dtype_name(mlx_dtype dtype)
+{
+    return dtype == MLX_FLOAT32    ? "f32"
+           : dtype == MLX_FLOAT16  ? "f16"
+           : dtype == MLX_BFLOAT16 ? "bf16"
+                                   : "integer";
+}
+
+static qn_status load_vector(qn_loader *loader, mlx_array *out, int size,
+                             const char *name, const uint32_t *source_row)
+{
+    const qn_weight *w = take(loader, name);
+    if (!w)
+        return QN_OK;
+    qn_status status = check_shape(loader, w, (int64_t[]){size}, 1);
+    if (!status)
+        status = fail_at(loader, float_array(loader, out, w, source_row), name);
+    if (!status)
+        count_form(loader, dtype_name(mlx_array_dtype(*out)), (uint64_t)size,
+                   mlx_array_nbytes(*out));
+    return status;
+}
+
+qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
+                         const char *fmt, ...)
+{
+    char name[NAME_SIZE];
+    va_list args;
+    va_start(args, fmt);
+    qn_status status = format_name(name, fmt, args);
+    va_end(args);
+    return status ? status : load_vector(loader, out, size, name, NULL);
+}
+
+qn_status qn_load_floats(qn_loader *loader, float **out, int size,
+                         const char *name)
+{
+    qn_weight *w = qn_weights_find(loader->weights, name);
+    *out = NULL;
+    if (!w)
+        return QN_OK;
+    w->used = true;
+    qn_status status = check_shape(loader, w, (int64_t[]){size}, 1);
+    mlx_dtype dtype;
+    if (!status &&
+        (!plain_dtype(loader, w->type, &dtype) || dtype != MLX_FLOAT32))
+        status = bad_type(loader, w, "F32");
+    if (status)
+        return status;
+    float *data = qn_calloc((size_t)size, sizeof *data);
+    if (!data)
+        return QN_E_NOMEM;
+    for (int i = 0; i < size; i++)
+        data[i] = qn_bits_float(qn_le32(w->data.data + 4 * (size_t)i));
+    *out = data;
+    return QN_OK;
+}
+
+/* ---- matrices ---- */
+
+/* Undoes the row order for adjacent pairs: row p * d/2 + j of a head stands
+ * in the file as row 2 j + p.  NULL when memory is out. */
+static uint32_t *paired_rows(int rows, int heads)
+{
+    uint32_t *map = qn_calloc((size_t)rows, sizeof *map);
+    int d = rows / heads;
+    for (int r = 0; map && r < rows; r++) {
+        int head = r / d, i = r % d;
+        map[r] = (uint32_t)(head * d + 2 * (i % (d / 2)) + i / (d / 2));
+    }
+    return map;
+}
+
+static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
+                              const qn_weight *w, const uint32_t *source_row)
+{
+    qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
+    if (!status)
+        status = float_array(loader, &m->weight, w, source_row);
+    if (!status)
+        status =
+            qn_engine(mlx_transpose(&m->turned, m->weight, loader->stream));
+    if (!status)
+        status = qn_engine(mlx_array_eval(m->turned));
+    if (!status)
+        count_form(loader, dtype_name(mlx_array_dtype(m->weight)),
+                   (uint64_t)m->rows * (uint64_t)m->cols,
+                   mlx_array_nbytes(m->weight));
+    return fail_at(loader, status, w->name);
+}
+
+static void count_packed(qn_loader *loader, const qn_matrix *m)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s %d-bit g%d",
+             qn_quant_mode_name(m->quant.mode), m->quant.bits, m->quant.group);
+    uint64_t bytes = mlx_array_nbytes(m->weight) + mlx_array_nbytes(m->scales);
+    if (m->biases.ctx)
+        bytes += mlx_array_nbytes(m->biases);
+    count_form(loader, name, (uint64_t)m->rows * (uint64_t)m->cols, bytes);
+}
+
+/* Storage of a converted matrix until arrays own it. */
+typedef struct packed_storage {
+    uint32_t *words;
+    void *scales, *biases;
+} packed_storage;
+
+static void free_storage(packed_storage *s)
+{
+    qn_free(s->words);
+    qn_free(s->scales);
+    qn_free(s->biases);
+}
+
+/* An array that owns *data from now on, also when this fails. */
+static qn_status adopt(mlx_array *out, void **data, int rows, size_t cols,
+                       mlx_dtype dtype)
+{
+    *out = mlx_array_new_data_managed(*data, (int[]){rows, (int)cols}, 2, dtype,
+                                      qn_free);
+    *data = NULL;
+    return qn_engine_made(out->ctx);
+}
+
+static qn_status pack_blocks(const qn_matrix *m, const qn_weight *w,
+                             const uint32_t *source_row, packed_storage *s,
+                             mlx_dtype *scale_dtype)
+{
+    size_t rows = (size_t)m->rows, groups = rows * (size_t)m->cols / 32;
+    s->words = qn_alloc_aligned(64, groups * (size_t)m->quant.bits * 4);
+    s->scales = qn_alloc_aligned(64, groups * 2);
+    s->biases = qn_alloc_aligned(64, groups * 2);
+    if (!s->words || !s->scales || !s->biases)
+        return QN_E_NOMEM;
+    *scale_dtype = MLX_FLOAT16;
+    qn_packed_rows out = {s->words, s->scales, s->biases};
+    if (qn_pack_rows(&out, w->type, w->data.data, rows, (size_t)m->cols,
+                     source_row))
+        return QN_OK;
+    *scale_dtype = MLX_FLOAT32;
+    qn_free(s->scales);
+    qn_free(s->biases);
+    s->scales = qn_alloc_aligned(64, groups * 4);
+    s->biases = qn_alloc_aligned(64, groups * 4);
+    if (!s->scales || !s->biases)
+        return QN_E_NOMEM;
+    qn_pack_wide(s->scales, s->biases, w->type, w->data.data, rows,
+                 (size_t)m->cols, source_row);
+    return QN_OK;
+}
+
+static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
+                              const qn_weight *w, const uint32_t *source_row)
+{
+    int bits = qn_pack_bits(w->type);
+    if (!bits)
+        return bad_type(loader, w,
+                        "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0");
+    qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
+    if (status)
+        return status;
+    m->packed = true;
+    m->quant = (qn_quant){QN_MODE_AFFINE, 32, bits};
+    packed_storage s = {0};
+    mlx_dtype dtype = MLX_FLOAT16;
+    status = pack_blocks(m, w, source_row, &s, &dtype);
+    size_t groups = (size_t)m->cols / 32;
+    void *words = s.words;
+    s.words = NULL;
+    if (!status)
+        status = adopt(&m->weight, &words, m->rows, groups * (size_t)bits,
+                       MLX_UINT32);
+    if (!status)
+        status = adopt(&m->scales, &s.scales, m->rows, groups, dtype);
+    if (!status)
+        status = adopt(&m->biases, &s.biases, m->rows, groups, dtype);
+    qn_free(words);
+    free_storage(&s);
+    give_back(w);
+    if (!status)
+        count_packed(loader, m);
+    return fail_at(loader, status, w->name);
+}
+
+/* One of the three arrays of a packed matrix in a model directory. */
+static qn_status packed_part(qn_loader *loader, mlx_array *out,
+                             const qn_matrix *m, const char *name, int64_t cols)
+{
+    const qn_weight *w = take(loader, name);
+    if (!w)
+        return QN_OK;
+    qn_status status = check_shape(loader, w, (int64_t[]){m->rows, cols}, 2);
+    mlx_dtype dtype = MLX_BOOL;
+    if (status)
+        return status;
+    bool plain = plain_dtype(loader, w->type, &dtype);
+    if (out == &m->weight) {
+        if (!plain || dtype != MLX_UINT32)
+            return bad_type(loader, w, "U32");
+    } else if (m->quant.mode == QN_MODE_AFFINE) {
+        if (!plain || !is_float(dtype))
+            return bad_type(loader, w, "floating-point numbers");
+    } else if (!plain || dtype != MLX_UINT8) {
+        return bad_type(loader, w, "U8");
+    }
+    return fail_at(loader, plain_array(out, w, dtype), name);
+}
+
+static qn_status packed_matrix(qn_loader *loader, qn_matrix *m,
+                               const char *module)
+{
+    qn_status status = qn_quant_find(&loader->config->quant, module, &m->quant);
+    if (status)
+        return fail_at(loader, status, module);
+    m->packed = true;
+    int64_t bits = (int64_t)m->cols * m->quant.bits;
+    if (m->cols % m->quant.group || bits % 32)
+        return fail_at(loader,
+                       qn_fail(QN_E_MISMATCH,
+                               "%s: rows of %d can't be packed in %d bits and "
+                               "groups of %d",
+                               module, m->cols, m->quant.bits, m->quant.group),
+                       module);
+    char name[NAME_SIZE];
+    snprintf(name, sizeof name, "%s.weight", module);
+    status = packed_part(loader, &m->weight, m, name, bits / 32);
+    snprintf(name, sizeof name, "%s.scales", module);
+    if (!status)
+        status =
+            packed_part(loader, &m->scales, m, name, m->cols / m->quant.group);
+    snprintf(name, sizeof name, "%s.biases", module);
+    if (!status && m->quant.mode == QN_MODE_AFFINE)
+        status =
+            packed_part(loader, &m->biases, m, name, m->cols / m->quant.group);
+    if (!status && m->weight.ctx && m->scales.ctx)
+        count_packed(loader, m);
+    return status;
+}
+
+static qn_status load_weight(qn_loader *loader, qn_matrix *m,
+                             const char *module, const uint32_t *source_row)
+{
+    char name[NAME_SIZE];
+    if (!is_gguf(loader)) {
+        snprintf(name, sizeof name, "%s.scales", module);
+        if (qn_loader_has(loader, name))
+            return packed_matrix(loader, m, module);
+    }
+    snprintf(name, sizeof name, "%s.weight", module);
+    const qn_weight *w = take(loader, name);
+    mlx_dtype dtype;
+    if (!w)
+        return QN_OK;
+    if (is_gguf(loader) && !plain_dtype(loader, w->type, &dtype))
+        return block_matrix(loader, m, w, source_row);
+    return dense_matrix(loader, m, w, source_row);
+}
+
+static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
+                             const qn_matrix_spec *spec, const char *module)
+{
+    m->rows = spec->rows;
+    m->cols = spec->cols;
+    uint32_t *source_row = NULL;
+    if (is_gguf(loader) && spec->paired_heads) {
+        source_row = paired_rows(spec->rows, spec->paired_heads);
+        if (!source_row)
+            return QN_E_NOMEM;
+    }
+    qn_status status = load_weight(loader, m, module, source_row);
+    if (!status && spec->bias) {
+        char name[NAME_SIZE];
+        snprintf(name, sizeof name, "%s.bias", module);
+        status = load_vector(loader, &m->bias, spec->rows, name, source_row);
+    }
+    qn_free(source_row);
+    return status;
+}
+
+qn_status qn_load_matrix(qn_loader *loader, qn_matrix *out,
+                         const qn_matrix_spec *spec, const char *fmt, ...)
+{
+    char module[MODULE_SIZE];
+    va_list args;
+    va_start(args, fmt);
+    qn_status status = format_name(module, fmt, args);
+    va_end(args);
+    if (!status)
+        status = load_matrix(loader, out, spec, module);
+    if (status)
+        qn_matrix_clear(out);
+    return status;
+}
+
+/* ---- the audit ---- */
+
+static bool is_ignored(const char *name, const char *const *ignored)
+{
+    for (; *ignored; ignored++)
+        if (strstr(name, *ignored))
+            return true;
+    return false;
+}
+
+static qn_status report_missing(const qn_loader *loader)
+{
+    qn_status status = qn_buf_status(&loader->missing);
+    if (status)
+        return status;
+    const char *more = loader->missing_count > LISTED ? ", ..." : "";
+    status = qn_fail(QN_E_MISMATCH, "%zu tensors are missing: %s%s",
+                     loader->missing_count, loader->missing.data, more);
+    return qn_fail_where(status, "%s", qn_weights_path(loader->weights));
+}
+
+static qn_status report_unused(qn_loader *loader, const char *const *ignored,
+                               bool lenient)
+{
+    qn_buf names = QN_BUF_INIT;
+    size_t count = 0;
+    for (size_t i = 0; i < qn_weights_count(loader->weights); i++) {
+        const qn_weight *w = qn_weights_at(loader->weights, i);
+        if (w->used || is_ignored(w->name, ignored))
+            continue;
+        if (count++ < LISTED)
+            qn_buf_printf(&names, "%s%s", names.size ? ", " : "", w->name);
+    }
+    qn_status status = qn_buf_status(&names);
+    if (!status && count) {
+        const char *more = count > LISTED ? ", ..." : "";
+        if (lenient)
+            warn(loader, "%zu tensors are not used: %s%s", count, names.data,
+                 more);
+        else
+            status = qn_fail(QN_E_MISMATCH,
+                             "%zu tensors are not used by this architecture: "
+                             "%s%s",
+                             count, names.data, more);
+    }
+    qn_buf_free(&names);
+    if (!status)
+        return QN_OK;
+    return qn_fail_where(status, "%s", qn_weights_path(loader->weights));
+}
+
+qn_status qn_loader_finish(qn_loader *loader, const char *const *ignored,
+                           bool lenient)
+{
+    if (loader->missing_count)
+        return report_missing(loader);
+    size_t skipped = qn_weights_skipped(loader->weights);
+    if (skipped)
+        warn(loader, "%zu tensors of image and sound towers are skipped",
+             skipped);
+    size_t position = 0;
+    for (const char *path;
+         (path = qn_quant_unused(&loader->config->quant, &position));)
+        warn(loader, "quantization names %s, which is no packed module", path);
+    return report_unused(loader, ignored, lenient);
+}

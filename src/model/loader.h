@@ -1,0 +1,91 @@
+/* loader.h: arrays for a model from the tensors of its files.
+ *
+ * A family asks for each weight by name and shape and gets arrays; what is
+ * missing is noted, so that the error at the end lists it all, and what nobody
+ * asked for is found then too (runtime specification 1.3).
+ *
+ * Storage.  A tensor whose bytes can be used as they lie in the file is not
+ * copied: its array keeps the mapping.  Blocks of GGUF files are converted
+ * (pack.h), and the pages that were read are given back. */
+#ifndef QN_MODEL_LOADER_H
+#define QN_MODEL_LOADER_H
+
+#include "base/log.h"
+#include "config.h"
+#include "weights.h"
+
+#include <mlx/c/mlx.h>
+
+/* A weight matrix [rows, cols], dense or packed, perhaps with a bias. */
+typedef struct qn_matrix {
+    int rows, cols;
+    bool packed;
+    qn_quant quant;           /* if packed */
+    mlx_array weight;         /* dense: [rows, cols]; packed: uint32 words */
+    mlx_array turned;         /* dense: a view [cols, rows] of weight */
+    mlx_array scales, biases; /* packed; biases only in affine mode */
+    mlx_array bias;           /* [rows], or no array */
+} qn_matrix;
+
+void qn_matrix_clear(qn_matrix *matrix);
+
+typedef void (*qn_warn_fn)(void *data, qn_log_level level, const char *text);
+
+typedef struct qn_loader {
+    qn_weights *weights;
+    qn_config *config;
+    mlx_dtype dtype; /* of activations: small weights are converted to it */
+    mlx_stream stream;
+    qn_warn_fn warn; /* may be NULL */
+    void *warn_data;
+    /* what was missing */
+    size_t missing_count;
+    qn_buf missing;
+    /* sums for quern_info */
+    uint64_t parameters, bytes;
+    struct {
+        char name[32];
+        uint64_t parameters;
+    } forms[8];
+    size_t form_count;
+} qn_loader;
+
+void qn_loader_clear(qn_loader *loader);
+
+typedef struct qn_matrix_spec {
+    int rows, cols;
+    bool bias;
+    /* GGUF files of some families store the rows of each of so many heads
+     * for rotation of adjacent pairs; 0: plain order. */
+    int paired_heads;
+} qn_matrix_spec;
+
+/* Loads MODULE.weight (with .scales and .biases, and .bias), where MODULE is
+ * the formatted name.  A missing tensor is noted, and QN_OK returned. */
+qn_status qn_load_matrix(qn_loader *loader, qn_matrix *out,
+                         const qn_matrix_spec *spec, const char *fmt, ...)
+    QN_PRINTF(4, 5);
+/* Loads a vector of `size` floats in the dtype of activations. */
+qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
+                         const char *fmt, ...) QN_PRINTF(4, 5);
+/* A vector of float32 as plain numbers, if there is one of this name: *out is
+ * owned by the caller (qn_free), or NULL. */
+qn_status qn_load_floats(qn_loader *loader, float **out, int size,
+                         const char *name);
+
+/* Whether the files have this tensor; does not take it. */
+bool qn_loader_has(const qn_loader *loader, const char *name);
+/* Takes a tensor without using it. */
+void qn_loader_ignore(qn_loader *loader, const char *name);
+
+/* The audit: QN_E_MISMATCH with up to 8 names when tensors are missing, or
+ * when some are left over that contain none of `ignored` (NULL-terminated
+ * list).  `lenient` makes the latter a warning.  Warns about overrides of
+ * quantization that matched nothing. */
+qn_status qn_loader_finish(qn_loader *loader, const char *const *ignored,
+                           bool lenient);
+
+/* The most common form of the weights, such as "affine 4-bit g32". */
+const char *qn_loader_form(const qn_loader *loader);
+
+#endif

@@ -1,0 +1,175 @@
+/* model.c: finding the family and running it.  See model.h. */
+#include "model.h"
+
+#include "base/alloc.h"
+#include "family.h"
+#include "kv/engine.h"
+
+#include <stdio.h>
+
+struct qn_model {
+    qn_config config;
+    const qn_family *family;
+    void *state;
+    mlx_dtype dtype;
+    mlx_stream stream;
+    qn_model_sums sums;
+};
+
+static const struct {
+    const char *type;
+    const qn_family *family;
+} families[] = {
+#define QN_FAMILY(type, name) {type, &qn_family_##name},
+#include "families.def"
+#undef QN_FAMILY
+};
+
+enum { FAMILY_COUNT = sizeof families / sizeof *families };
+
+/* How many modules of the family's layers the files have, in hundredths. */
+static int likeness(const qn_family *family, const qn_weights *weights)
+{
+    int count = 0, found = 0;
+    for (const char *const *m = family->modules; *m; m++, count++) {
+        char name[128];
+        snprintf(name, sizeof name, "model.layers.0.%s.weight", *m);
+        found += qn_weights_find(weights, name) != NULL;
+    }
+    return 100 * found / count;
+}
+
+static qn_status unknown_family(const qn_weights *weights, const char *type)
+{
+    qn_buf list = QN_BUF_INIT;
+    int best = 0;
+    const char *nearest = NULL;
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        qn_buf_printf(&list, "%s%s", i ? ", " : "", families[i].type);
+        int like = likeness(families[i].family, weights);
+        if (like > best) {
+            best = like;
+            nearest = families[i].type;
+        }
+    }
+    qn_status status = qn_buf_status(&list);
+    if (!status)
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "model type '%s' is not supported (%s are)%s%s", type,
+                         list.data,
+                         nearest ? "; by its tensors it is nearest to " : "",
+                         nearest ? nearest : "");
+    qn_buf_free(&list);
+    return qn_fail_where(status, "%s", qn_weights_path(weights));
+}
+
+static const qn_family *find_family(const char *type)
+{
+    for (size_t i = 0; i < FAMILY_COUNT; i++)
+        if (!strcmp(families[i].type, type))
+            return families[i].family;
+    return NULL;
+}
+
+static qn_status load_state(qn_model *model, qn_weights *weights,
+                            const qn_model_options *options)
+{
+    qn_loader loader = {
+        .weights = weights,
+        .config = &model->config,
+        .dtype = options->dtype,
+        .stream = options->stream,
+        .warn = options->warn,
+        .warn_data = options->warn_data,
+    };
+    qn_status status = model->family->load(&model->state, &loader);
+    if (!status)
+        status =
+            qn_loader_finish(&loader, model->family->ignored, options->lenient);
+    if (!status) {
+        qn_model_sums *sums = &model->sums;
+        sums->parameters = loader.parameters;
+        sums->bytes = loader.bytes;
+        sums->tied = model->family->tied(model->state);
+        snprintf(sums->form, sizeof sums->form, "%s", qn_loader_form(&loader));
+    }
+    qn_loader_clear(&loader);
+    return status;
+}
+
+qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
+                        const qn_model_options *options)
+{
+    const qn_family *family = find_family(config->family);
+    if (!family)
+        return unknown_family(weights, config->family);
+    qn_status status = family->check(config);
+    if (status)
+        return qn_fail_where(status, "%s", qn_weights_path(weights));
+    qn_model *model = qn_calloc(1, sizeof *model);
+    if (!model)
+        return QN_E_NOMEM;
+    model->family = family;
+    model->config = *config;
+    model->dtype = options->dtype;
+    model->stream = options->stream;
+    status = load_state(model, weights, options);
+    if (status) {
+        /* The configuration goes back, overrides marked as used and all. */
+        *config = model->config;
+        model->config = (qn_config){0};
+        qn_model_free(model);
+        return status;
+    }
+    *config = (qn_config){0};
+    *out = model;
+    return QN_OK;
+}
+
+void qn_model_free(qn_model *model)
+{
+    if (!model)
+        return;
+    if (model->state)
+        model->family->free(model->state);
+    qn_config_clear(&model->config);
+    qn_free(model);
+}
+
+const qn_config *qn_model_config(const qn_model *model)
+{
+    return &model->config;
+}
+
+const qn_model_sums *qn_model_totals(const qn_model *model)
+{
+    return &model->sums;
+}
+
+qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
+                           const int32_t *ids, int count, qn_kv_cache *cache,
+                           bool last_only)
+{
+    mlx_array input = mlx_array_new_data(ids, (int[]){1, count}, 2, MLX_INT32);
+    qn_status status = qn_engine_made(input.ctx);
+    if (status)
+        return status;
+    nn c;
+    nn_begin(&c, model->stream);
+    mlx_array out =
+        model->family->forward(model->state, &c, input, cache, last_only);
+    mlx_array kept = {NULL};
+    if (logits)
+        kept = nn_keep(&c, nn_astype(&c, out, MLX_FLOAT32));
+    mlx_array_free(input);
+    status = nn_end(&c);
+    if (status) {
+        if (kept.ctx)
+            mlx_array_free(kept);
+        return status;
+    }
+    if (logits)
+        *logits = kept;
+    qn_kv_cache_advance(cache, count);
+    return QN_OK;
+}

@@ -1,0 +1,45 @@
+/* model.h: a loaded model, whatever its family. */
+#ifndef QN_MODEL_MODEL_H
+#define QN_MODEL_MODEL_H
+
+#include "config.h"
+#include "kv/cache.h"
+#include "loader.h"
+
+typedef struct qn_model qn_model;
+
+typedef struct qn_model_options {
+    mlx_dtype dtype; /* of activations */
+    mlx_stream stream;
+    bool lenient;    /* leftover tensors are a warning */
+    qn_warn_fn warn; /* may be NULL */
+    void *warn_data;
+} qn_model_options;
+
+/* Sums over the weights of a model. */
+typedef struct qn_model_sums {
+    uint64_t parameters, bytes;
+    char form[32]; /* the most common one */
+    bool tied;
+} qn_model_sums;
+
+/* Loads the weights of `weights` (needed only during the call).  `config` is
+ * taken over on success and left to the caller on failure.  The caller owns
+ * *out (qn_model_free). */
+qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
+                        const qn_model_options *options);
+void qn_model_free(qn_model *model);
+
+const qn_config *qn_model_config(const qn_model *model);
+const qn_model_sums *qn_model_totals(const qn_model *model);
+
+/* Builds the graph of the next `count` tokens of the sequence in `cache` and
+ * moves the cache's length on.  *logits, if not NULL, becomes a float32 array
+ * [1, count or 1, vocab] that the caller owns.  Nothing is evaluated: do that
+ * before the next call, either of the logits or of the cache's arrays.  On
+ * failure the cache must be reset. */
+qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
+                           const int32_t *ids, int count, qn_kv_cache *cache,
+                           bool last_only);
+
+#endif

@@ -1,0 +1,220 @@
+/* nn.c: see nn.h. */
+#include "nn.h"
+
+#include "base/alloc.h"
+#include "kv/engine.h"
+
+static const mlx_array none = {NULL};
+
+void nn_begin(nn *c, mlx_stream stream)
+{
+    *c = (nn){.stream = stream};
+}
+
+qn_status nn_end(nn *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        mlx_array_free(c->owned[i]);
+    qn_free(c->owned);
+    qn_status status = c->status;
+    *c = (nn){.stream = c->stream, .status = status};
+    return status;
+}
+
+/* Takes the result of a step over, whether or not it succeeded. */
+static mlx_array own(nn *c, mlx_array x, int rc)
+{
+    if (rc && !c->status)
+        c->status = qn_engine(rc);
+    if (x.ctx && c->count == c->capacity) {
+        size_t capacity = c->capacity ? 2 * c->capacity : 256;
+        mlx_array *grown = qn_reallocarray(c->owned, capacity, sizeof *grown);
+        if (!grown) {
+            mlx_array_free(x);
+            if (!c->status)
+                c->status = QN_E_NOMEM;
+            return none;
+        }
+        c->owned = grown;
+        c->capacity = capacity;
+    }
+    if (x.ctx)
+        c->owned[c->count++] = x;
+    return c->status ? none : x;
+}
+
+/* One step: `call` fills `res` unless an error came before. */
+#define STEP(call)                                                             \
+    do {                                                                       \
+        if (c->status)                                                         \
+            return none;                                                       \
+        mlx_array res = {NULL};                                                \
+        int rc = call;                                                         \
+        return own(c, res, rc);                                                \
+    } while (0)
+
+mlx_array nn_keep(nn *c, mlx_array x)
+{
+    mlx_array kept = {NULL};
+    if (!c->status)
+        c->status = qn_engine(mlx_array_set(&kept, x));
+    return kept;
+}
+
+mlx_array nn_add(nn *c, mlx_array a, mlx_array b)
+{
+    STEP(mlx_add(&res, a, b, c->stream));
+}
+
+mlx_array nn_mul(nn *c, mlx_array a, mlx_array b)
+{
+    STEP(mlx_multiply(&res, a, b, c->stream));
+}
+
+static mlx_array sigmoid(nn *c, mlx_array x)
+{
+    STEP(mlx_sigmoid(&res, x, c->stream));
+}
+
+mlx_array nn_silu(nn *c, mlx_array x)
+{
+    return nn_mul(c, x, sigmoid(c, x));
+}
+
+mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype)
+{
+    if (c->status || mlx_array_dtype(x) == dtype)
+        return x;
+    STEP(mlx_astype(&res, x, dtype, c->stream));
+}
+
+mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps)
+{
+    STEP(mlx_fast_rms_norm(&res, x, weight, (float)eps, c->stream));
+}
+
+static mlx_optional_int some(int value)
+{
+    return (mlx_optional_int){value, true};
+}
+
+static mlx_array packed_linear(nn *c, const qn_matrix *w, mlx_array x)
+{
+    STEP(mlx_quantized_matmul(&res, x, w->weight, w->scales, w->biases, true,
+                              some(w->quant.group), some(w->quant.bits),
+                              qn_quant_mode_name(w->quant.mode), c->stream));
+}
+
+static mlx_array dense_linear(nn *c, const qn_matrix *w, mlx_array x)
+{
+    STEP(mlx_matmul(&res, x, w->turned, c->stream));
+}
+
+mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
+{
+    mlx_array y = w->packed ? packed_linear(c, w, x) : dense_linear(c, w, x);
+    return w->bias.ctx ? nn_add(c, y, w->bias) : y;
+}
+
+void nn_linears(nn *c, mlx_array *out, const qn_matrix *const *w, int count,
+                mlx_array x)
+{
+    for (int i = 0; i < count; i++)
+        out[i] = nn_linear(c, w[i], x);
+}
+
+static mlx_array take_rows(nn *c, mlx_array x, mlx_array ids)
+{
+    STEP(mlx_take_axis(&res, x, ids, 0, c->stream));
+}
+
+static mlx_array dequantize(nn *c, const qn_matrix *w, mlx_array words,
+                            mlx_array scales, mlx_array biases, mlx_dtype dtype)
+{
+    STEP(mlx_dequantize(&res, words, scales, biases, some(w->quant.group),
+                        some(w->quant.bits), qn_quant_mode_name(w->quant.mode),
+                        none, (mlx_optional_dtype){dtype, true}, c->stream));
+}
+
+mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype)
+{
+    if (!w->packed)
+        return nn_astype(c, take_rows(c, w->weight, ids), dtype);
+    mlx_array words = take_rows(c, w->weight, ids);
+    mlx_array scales = take_rows(c, w->scales, ids);
+    mlx_array biases = w->biases.ctx ? take_rows(c, w->biases, ids) : none;
+    /* Float scales give the exact values of the weights. */
+    bool affine = w->quant.mode == QN_MODE_AFFINE;
+    if (affine) {
+        scales = nn_astype(c, scales, dtype);
+        biases = nn_astype(c, biases, dtype);
+    }
+    return nn_astype(c, dequantize(c, w, words, scales, biases, dtype), dtype);
+}
+
+static mlx_array reshape(nn *c, mlx_array x, const int *shape, size_t ndim)
+{
+    STEP(mlx_reshape(&res, x, shape, ndim, c->stream));
+}
+
+static mlx_array swap_heads(nn *c, mlx_array x)
+{
+    STEP(mlx_transpose_axes(&res, x, (int[]){0, 2, 1, 3}, 4, c->stream));
+}
+
+mlx_array nn_split_heads(nn *c, mlx_array x, int heads)
+{
+    if (c->status)
+        return none;
+    int count = mlx_array_dim(x, 1), dim = mlx_array_dim(x, 2) / heads;
+    /* With one position both orders are the same. */
+    if (count == 1)
+        return reshape(c, x, (int[]){1, heads, 1, dim}, 4);
+    return swap_heads(c, reshape(c, x, (int[]){1, count, heads, dim}, 4));
+}
+
+mlx_array nn_merge_heads(nn *c, mlx_array x)
+{
+    if (c->status)
+        return none;
+    int count = mlx_array_dim(x, 2);
+    int width = mlx_array_dim(x, 1) * mlx_array_dim(x, 3);
+    if (count > 1)
+        x = swap_heads(c, x);
+    return reshape(c, x, (int[]){1, count, width}, 3);
+}
+
+static mlx_array turn(nn *c, const qn_rope *rope, mlx_array x, int offset)
+{
+    mlx_optional_float base = {rope->base, !rope->freqs.ctx};
+    STEP(mlx_fast_rope(&res, x, rope->dims, rope->traditional, base,
+                       rope->scale, offset, rope->freqs, c->stream));
+}
+
+mlx_array nn_rope(nn *c, const qn_rope *rope, mlx_array x, int offset)
+{
+    mlx_array y = turn(c, rope, x, offset);
+    return rope->stretch.ctx ? nn_mul(c, y, rope->stretch) : y;
+}
+
+mlx_array nn_attend(nn *c, qn_kv_cache *cache, int layer, mlx_array q,
+                    mlx_array k, mlx_array v, const qn_attention *how)
+{
+    if (c->status)
+        return none;
+    mlx_array out = {NULL};
+    c->status = qn_kv_attend(cache, &out, layer, q, k, v, how, c->stream);
+    return own(c, out, 0);
+}
+
+mlx_array nn_last(nn *c, mlx_array x)
+{
+    if (c->status)
+        return none;
+    int count = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
+    if (count == 1)
+        return x;
+    STEP(mlx_slice(&res, x, (int[]){0, count - 1, 0}, 3,
+                   (int[]){1, count, width}, 3, (int[]){1, 1, 1}, 3,
+                   c->stream));
+}

@@ -1,0 +1,61 @@
+/* nn.h: the blocks that models are built of, as steps of a scope.
+ *
+ * A scope owns every array that is made in it and keeps the first error; after
+ * one, further steps do nothing and give arrays without content.  So a forward
+ * pass reads as its formula and checks once, in nn_end.
+ *
+ *     nn c;
+ *     nn_begin(&c, stream);
+ *     mlx_array y = nn_keep(&c, nn_linear(&c, &w->up, x));
+ *     qn_status status = nn_end(&c);
+ *
+ * End the scope before evaluating: a live handle pins its buffer, and caches
+ * are then copied instead of written in place. */
+#ifndef QN_MODEL_NN_H
+#define QN_MODEL_NN_H
+
+#include "kv/cache.h"
+#include "loader.h"
+#include "rope.h"
+
+typedef struct nn {
+    mlx_stream stream;
+    qn_status status;
+    mlx_array *owned;
+    size_t count, capacity;
+} nn;
+
+void nn_begin(nn *c, mlx_stream stream);
+/* Frees what the scope owns and returns the first error. */
+qn_status nn_end(nn *c);
+/* A further reference to `x` that outlives the scope; the caller owns it.  No
+ * array after an error. */
+mlx_array nn_keep(nn *c, mlx_array x);
+
+mlx_array nn_add(nn *c, mlx_array a, mlx_array b);
+mlx_array nn_mul(nn *c, mlx_array a, mlx_array b);
+/* x * sigmoid(x) */
+mlx_array nn_silu(nn *c, mlx_array x);
+mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype);
+/* x * rsqrt(mean(x^2) + eps) * weight */
+mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
+
+/* x w^T + bias, in the dtype of x. */
+mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x);
+/* The same for up to 3 weights that share x: out[i] belongs to w[i]. */
+void nn_linears(nn *c, mlx_array *out, const qn_matrix *const *w, int count,
+                mlx_array x);
+/* Rows of w for int32 ids [1, T], as [1, T, cols] of `dtype`. */
+mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype);
+
+/* [1, T, heads * dim] -> [1, heads, T, dim], and back. */
+mlx_array nn_split_heads(nn *c, mlx_array x, int heads);
+mlx_array nn_merge_heads(nn *c, mlx_array x);
+/* x [1, heads, T, dim] turned for positions offset .. offset + T - 1. */
+mlx_array nn_rope(nn *c, const qn_rope *rope, mlx_array x, int offset);
+mlx_array nn_attend(nn *c, qn_kv_cache *cache, int layer, mlx_array q,
+                    mlx_array k, mlx_array v, const qn_attention *how);
+/* [1, T, n] -> [1, 1, n], its last position. */
+mlx_array nn_last(nn *c, mlx_array x);
+
+#endif

@@ -1,0 +1,32 @@
+/* pack.h: GGUF blocks into packed groups of 32 (runtime specification 3.3).
+ *
+ * A block of 32 elements with its own scale is exactly one affine group: the
+ * integers move into little-endian bit order, the scale and, where the format
+ * has one, the minimum are copied; a format without a minimum has a fixed
+ * zero point z, whose bias is -z * scale.  No value changes. */
+#ifndef QN_MODEL_PACK_H
+#define QN_MODEL_PACK_H
+
+#include "base/gguf.h"
+
+/* Bits of the affine form of a block type; 0 when it has none. */
+int qn_pack_bits(int gguf_type);
+
+/* Where packed rows go.  Scales and biases are float16 bits. */
+typedef struct qn_packed_rows {
+    uint32_t *words;  /* rows * cols * bits / 32 */
+    uint16_t *scales; /* rows * cols / 32 */
+    uint16_t *biases; /* the same */
+} qn_packed_rows;
+
+/* Converts `rows` rows of `cols` elements (a multiple of 32) at `data`.  Row
+ * r of the result is row source_row[r] of the data (NULL: r).  False when a
+ * bias is too large for float16; qn_pack_wide then gives scales and biases. */
+bool qn_pack_rows(const qn_packed_rows *out, int gguf_type, const uint8_t *data,
+                  size_t rows, size_t cols, const uint32_t *source_row);
+/* Only the scales and biases, in float32. */
+void qn_pack_wide(float *scales, float *biases, int gguf_type,
+                  const uint8_t *data, size_t rows, size_t cols,
+                  const uint32_t *source_row);
+
+#endif

@@ -1,0 +1,142 @@
+/* rope.c: the scaling rules of rotary positions (runtime specification 5.1).
+ *
+ * Pair i of d/2 has the period f_i = base^(2i/d); position p turns it by p *
+ * scale / f_i.  Rules that treat pairs differently give a list of periods. */
+#include "rope.h"
+
+#include "base/alloc.h"
+#include "kv/engine.h"
+
+#include <math.h>
+
+static const double pi = 3.14159265358979323846;
+
+double qn_rope_yarn_mscale(double factor, double m)
+{
+    return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
+}
+
+/* Long waves are stretched, short ones kept, those between interpolated. */
+static double llama3_period(const qn_rope_config *c, double period)
+{
+    double wavelength = 2 * pi * period;
+    double low = c->original_positions / c->low_freq_factor;
+    double high = c->original_positions / c->high_freq_factor;
+    if (wavelength > low)
+        return period * c->factor;
+    if (wavelength < high)
+        return period;
+    double t = (c->original_positions / wavelength - c->low_freq_factor) /
+               (c->high_freq_factor - c->low_freq_factor);
+    return period / ((1 - t) / c->factor + t);
+}
+
+/* The pair that turns `rotations` times over the original length. */
+static double yarn_pair(const qn_rope_config *c, double rotations)
+{
+    return c->dims * log(c->original_positions / (rotations * 2 * pi)) /
+           (2 * log(c->base));
+}
+
+static double yarn_period(const qn_rope_config *c, int i, double period)
+{
+    double low = floor(yarn_pair(c, c->beta_fast));
+    double high = ceil(yarn_pair(c, c->beta_slow));
+    low = low < 0 ? 0 : low;
+    high = high > c->dims - 1 ? c->dims - 1 : high;
+    if (low == high)
+        high += 0.001; /* a step, not a division by zero */
+    double ramp = (i - low) / (high - low);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    double stretched = c->factor * period, m = 1 - ramp;
+    return stretched * period / (stretched * m + period * (1 - m));
+}
+
+bool qn_rope_periods(double *out, const qn_rope_config *c)
+{
+    for (int i = 0; i < c->dims / 2; i++) {
+        double period = pow(c->base, 2.0 * i / c->dims);
+        if (c->type == QN_ROPE_LLAMA3)
+            period = llama3_period(c, period);
+        else if (c->type == QN_ROPE_YARN)
+            period = yarn_period(c, i, period);
+        out[i] = period;
+    }
+    return c->type == QN_ROPE_LLAMA3 || c->type == QN_ROPE_YARN;
+}
+
+static double yarn_mscale(const qn_rope_config *c)
+{
+    if (c->type != QN_ROPE_YARN)
+        return 1;
+    if (c->attention_factor)
+        return c->attention_factor;
+    return qn_rope_yarn_mscale(c->factor, c->mscale) /
+           qn_rope_yarn_mscale(c->factor, c->mscale_all_dim);
+}
+
+static qn_status make_freqs(qn_rope *rope, const qn_rope_config *c,
+                            const float *factors)
+{
+    int count = c->dims / 2;
+    double *periods = qn_calloc((size_t)count, sizeof *periods);
+    float *freqs = qn_calloc((size_t)count, sizeof *freqs);
+    qn_status status = periods && freqs ? QN_OK : QN_E_NOMEM;
+    if (!status && (qn_rope_periods(periods, c) || factors)) {
+        for (int i = 0; i < count; i++)
+            freqs[i] = (float)(periods[i] * (factors ? factors[i] : 1));
+        rope->freqs = mlx_array_new_data(freqs, &count, 1, MLX_FLOAT32);
+        status = qn_engine_made(rope->freqs.ctx);
+    }
+    qn_free(periods);
+    qn_free(freqs);
+    return status;
+}
+
+static qn_status make_stretch(qn_rope *rope, double mscale, int head_dim,
+                              mlx_dtype dtype, mlx_stream stream)
+{
+    if (mscale == 1)
+        return QN_OK;
+    float *values = qn_calloc((size_t)head_dim, sizeof *values);
+    if (!values)
+        return QN_E_NOMEM;
+    for (int i = 0; i < head_dim; i++)
+        values[i] = i < rope->dims ? (float)mscale : 1;
+    rope->stretch = mlx_array_new_data(values, &head_dim, 1, MLX_FLOAT32);
+    qn_free(values);
+    qn_status status = qn_engine_made(rope->stretch.ctx);
+    if (!status)
+        status =
+            qn_engine(mlx_astype(&rope->stretch, rope->stretch, dtype, stream));
+    return status ? status : qn_engine(mlx_array_eval(rope->stretch));
+}
+
+qn_status qn_rope_make(qn_rope *out, const qn_rope_config *c,
+                       const float *factors, int head_dim, mlx_dtype dtype,
+                       mlx_stream stream)
+{
+    qn_rope rope = {
+        .dims = c->dims,
+        .traditional = c->traditional,
+        .base = (float)c->base,
+        .scale = c->type == QN_ROPE_LINEAR ? (float)(1 / c->factor) : 1,
+    };
+    qn_status status = make_freqs(&rope, c, factors);
+    if (!status)
+        status = make_stretch(&rope, yarn_mscale(c), head_dim, dtype, stream);
+    if (status)
+        qn_rope_clear(&rope);
+    else
+        *out = rope;
+    return status;
+}
+
+void qn_rope_clear(qn_rope *rope)
+{
+    if (rope->freqs.ctx)
+        mlx_array_free(rope->freqs);
+    if (rope->stretch.ctx)
+        mlx_array_free(rope->stretch);
+    *rope = (qn_rope){0};
+}
