@@ -10,8 +10,9 @@
 #include <string.h>
 
 #define FN(name) name##_avx2
-enum { VF_LANES = 8 };
+enum { VF_LANES = 8, VF_REGISTERS = 16 };
 typedef __m256 VF;
+typedef __m256 VM;
 
 #define VF_INLINE static inline __attribute__((always_inline, unused))
 
@@ -59,23 +60,99 @@ VF_INLINE VF vf_fma(VF a, VF b, VF c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
+VF_INLINE VM vm_lt(VF a, VF b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+VF_INLINE VM vm_le(VF a, VF b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+VF_INLINE VM vm_eq(VF a, VF b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+VF_INLINE VM vm_nan(VF a)
+{
+    return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+}
+VF_INLINE VM vm_or(VM a, VM b)
+{
+    return _mm256_or_ps(a, b);
+}
+VF_INLINE VF vf_select(VM m, VF a, VF b)
+{
+    return _mm256_blendv_ps(b, a, m);
+}
+VF_INLINE VF vf_abs(VF a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+VF_INLINE VF vf_neg(VF a)
+{
+    return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a);
+}
+VF_INLINE VF vf_copysign(VF size, VF sign)
+{
+    VF bit = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(bit, size), _mm256_and_ps(bit, sign));
+}
+VF_INLINE VF vf_sqrt(VF a)
+{
+    return _mm256_sqrt_ps(a);
+}
+VF_INLINE VF vf_rint(VF a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_floor(VF a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_ceil(VF a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_trunc(VF a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_scale2(VF a, VF n)
+{
+    /* Two steps, so that neither factor leaves the range of exponents; only
+     * the second can round. */
+    const __m256i bias = _mm256_set1_epi32(127);
+    __m256i all = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(all, 1);
+    __m256i rest = _mm256_sub_epi32(all, half);
+    __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
+    __m256i second = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
+    return vf_mul(vf_mul(a, _mm256_castsi256_ps(first)),
+                  _mm256_castsi256_ps(second));
+}
+VF_INLINE float vf_hmax(VF a)
+{
+    __m128 v =
+        _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps(v, v, 1)));
+}
 VF_INLINE void vf_sum4(float out[4], VF a, VF b, VF c, VF d)
 {
-    __m128 a4 = _mm_add_ps(_mm256_castps256_ps128(a),
-                           _mm256_extractf128_ps(a, 1));
-    __m128 b4 = _mm_add_ps(_mm256_castps256_ps128(b),
-                           _mm256_extractf128_ps(b, 1));
-    __m128 c4 = _mm_add_ps(_mm256_castps256_ps128(c),
-                           _mm256_extractf128_ps(c, 1));
-    __m128 d4 = _mm_add_ps(_mm256_castps256_ps128(d),
-                           _mm256_extractf128_ps(d, 1));
+    __m128 a4 =
+        _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    __m128 b4 =
+        _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    __m128 c4 =
+        _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1));
+    __m128 d4 =
+        _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
     _MM_TRANSPOSE4_PS(a4, b4, c4, d4);
     _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a4, c4), _mm_add_ps(b4, d4)));
 }
 VF_INLINE float vf_sum(VF a)
 {
-    __m128 v = _mm_add_ps(_mm256_castps256_ps128(a),
-                          _mm256_extractf128_ps(a, 1));
+    __m128 v =
+        _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
 }
@@ -86,8 +163,7 @@ VF_INLINE VF vf_load_f16(const uint16_t *p)
 VF_INLINE VF vf_load_bf16(const uint16_t *p)
 {
     __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 VF_INLINE void vf_store_f16(uint16_t *p, VF v)
 {
@@ -98,10 +174,10 @@ VF_INLINE void vf_store_bf16(uint16_t *p, VF v)
 {
     /* Round to nearest even as qn_f32_to_bf16 does; NaN becomes 0x7fc0. */
     __m256i u = _mm256_castps_si256(v);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16),
-                                   _mm256_set1_epi32(1));
-    __m256i r = _mm256_add_epi32(
-        u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i odd =
+        _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r =
+        _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
     r = _mm256_srli_epi32(
         _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fc00000), nan), 16);
@@ -112,6 +188,24 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
 {
     __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b));
+}
+VF_INLINE void vf_transpose(VF r[VF_LANES])
+{
+    VF t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
 }
 
 #endif

@@ -10,8 +10,9 @@
 #include <string.h>
 
 #define FN(name) name##_avx512
-enum { VF_LANES = 16 };
+enum { VF_LANES = 16, VF_REGISTERS = 32 };
 typedef __m512 VF;
+typedef __mmask16 VM;
 
 #define VF_INLINE static inline __attribute__((always_inline, unused))
 
@@ -59,11 +60,78 @@ VF_INLINE VF vf_fma(VF a, VF b, VF c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-/* 16 lanes to 4: lane j of the result is (a[j] + a[j+8]) + (a[j+4] + a[j+12]). */
+VF_INLINE VM vm_lt(VF a, VF b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+VF_INLINE VM vm_le(VF a, VF b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
+}
+VF_INLINE VM vm_eq(VF a, VF b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+VF_INLINE VM vm_nan(VF a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+VF_INLINE VM vm_or(VM a, VM b)
+{
+    return (VM)(a | b);
+}
+VF_INLINE VF vf_select(VM m, VF a, VF b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+VF_INLINE VF vf_abs(VF a)
+{
+    return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a);
+}
+VF_INLINE VF vf_neg(VF a)
+{
+    return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a);
+}
+VF_INLINE VF vf_copysign(VF size, VF sign)
+{
+    VF bit = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(bit, size), _mm512_and_ps(bit, sign));
+}
+VF_INLINE VF vf_sqrt(VF a)
+{
+    return _mm512_sqrt_ps(a);
+}
+VF_INLINE VF vf_rint(VF a)
+{
+    return _mm512_roundscale_ps(a,
+                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_floor(VF a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_ceil(VF a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_trunc(VF a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
+VF_INLINE VF vf_scale2(VF a, VF n)
+{
+    return _mm512_scalef_ps(a, n);
+}
+VF_INLINE float vf_hmax(VF a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+/* 16 lanes to 4: lane j of the result is (a[j] + a[j+8]) + (a[j+4] + a[j+12]).
+ */
 VF_INLINE __m128 vf_fold(VF a)
 {
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a),
-                                _mm512_extractf32x8_ps(a, 1));
+    __m256 half =
+        _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     return _mm_add_ps(_mm256_castps256_ps128(half),
                       _mm256_extractf128_ps(half, 1));
 }
@@ -87,8 +155,7 @@ VF_INLINE VF vf_load_f16(const uint16_t *p)
 VF_INLINE VF vf_load_bf16(const uint16_t *p)
 {
     __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 VF_INLINE void vf_store_f16(uint16_t *p, VF v)
 {
@@ -99,10 +166,10 @@ VF_INLINE void vf_store_bf16(uint16_t *p, VF v)
 {
     /* Round to nearest even as qn_f32_to_bf16 does; NaN becomes 0x7fc0. */
     __m512i u = _mm512_castps_si512(v);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16),
-                                   _mm512_set1_epi32(1));
-    __m512i r = _mm512_add_epi32(
-        u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i odd =
+        _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r =
+        _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     r = _mm512_mask_mov_epi32(r, nan, _mm512_set1_epi32(0x7fc00000));
     _mm256_storeu_si256((__m256i *)(void *)p,
@@ -112,6 +179,31 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
 {
     __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b));
+}
+VF_INLINE void vf_transpose(VF r[VF_LANES])
+{
+    /* Four by four floats inside the 128-bit quarters, then the quarters. */
+    VF t[16];
+    for (int i = 0; i < 16; i += 4) {
+        VF a = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        VF b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        VF c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]);
+        VF d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        VF a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+        VF b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        VF c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+        VF d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
 }
 
 #endif

@@ -2,15 +2,26 @@
  * types.  Every simd_<isa>.h defines the same words:
  *
  *   VF, VF_LANES        a vector of floats and its length
+ *   VF_REGISTERS        how many of them the processor holds
+ *   VM                  a mask: one truth value per lane
  *   vf_zero vf_set1 vf_load vf_store (unaligned) vf_add vf_sub vf_mul vf_div
- *   vf_max vf_min
+ *   vf_sqrt vf_abs vf_neg vf_copysign(size, sign)
+ *   vf_max vf_min       a > b ? a : b and a < b ? a : b in each lane: the
+ *                       second operand when one is NaN or both are zero
+ *   vf_rint             to the nearest whole number, halves to even
+ *   vf_floor vf_ceil vf_trunc
  *   vf_fma(a, b, c)     a * b + c (fused where the hardware fuses)
+ *   vf_scale2(a, n)     a * 2^n for whole n in -250 .. 250, rounded once
  *   vf_sum(a)           the sum of the lanes, in a fixed order
  *   vf_sum4(out, a..d)  the sums of four vectors, each in vf_sum's order
+ *   vf_hmax(a)          the largest lane; any lane or NaN if one is NaN
  *   vf_load_f16 vf_load_bf16, vf_store_f16 vf_store_bf16
  *   vf_load_u8          VF_LANES bytes as floats
+ *   vf_transpose(r)     of VF_LANES vectors, in place
+ *   vm_lt vm_le vm_eq vm_nan(a) vm_or, vf_select(m, a, b): m ? a : b
  *   FN(name)            name_<isa>
- */
+ *
+ * simd_math.h builds the functions and the partial loads on them. */
 #ifndef QN_CPU_SIMD_NONE_H
 #define QN_CPU_SIMD_NONE_H
 
@@ -21,8 +32,9 @@
 #include <string.h>
 
 #define FN(name) name##_none
-enum { VF_LANES = 4 };
+enum { VF_LANES = 4, VF_REGISTERS = 16 };
 typedef float VF __attribute__((vector_size(16)));
+typedef int32_t VM __attribute__((vector_size(16)));
 
 #define VF_INLINE static inline __attribute__((always_inline, unused))
 
@@ -60,23 +72,94 @@ VF_INLINE VF vf_div(VF a, VF b)
 {
     return a / b;
 }
+VF_INLINE VM vm_lt(VF a, VF b)
+{
+    return a < b;
+}
+VF_INLINE VM vm_le(VF a, VF b)
+{
+    return a <= b;
+}
+VF_INLINE VM vm_eq(VF a, VF b)
+{
+    return a == b;
+}
+VF_INLINE VM vm_nan(VF a)
+{
+    return a != a;
+}
+VF_INLINE VM vm_or(VM a, VM b)
+{
+    return a | b;
+}
+VF_INLINE VF vf_select(VM m, VF a, VF b)
+{
+    return (VF)((m & (VM)a) | (~m & (VM)b));
+}
 VF_INLINE VF vf_max(VF a, VF b)
 {
-    VF r;
-    for (int i = 0; i < VF_LANES; i++)
-        r[i] = a[i] > b[i] ? a[i] : b[i];
-    return r;
+    return vf_select(a > b, a, b);
 }
 VF_INLINE VF vf_min(VF a, VF b)
 {
-    VF r;
+    return vf_select(a < b, a, b);
+}
+VF_INLINE VF vf_abs(VF a)
+{
+    return (VF)((VM)a & (VM){INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX});
+}
+VF_INLINE VF vf_neg(VF a)
+{
+    return -a;
+}
+VF_INLINE VF vf_copysign(VF size, VF sign)
+{
+    VM bit = {INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN};
+    return (VF)(((VM)size & ~bit) | ((VM)sign & bit));
+}
+VF_INLINE VF vf_sqrt(VF a)
+{
     for (int i = 0; i < VF_LANES; i++)
-        r[i] = a[i] < b[i] ? a[i] : b[i];
-    return r;
+        a[i] = __builtin_sqrtf(a[i]);
+    return a;
+}
+/* From 2^23 on every float is whole; below, adding 2^23 rounds. */
+VF_INLINE VF vf_rint(VF a)
+{
+    VF big = vf_set1(0x1p23f), size = vf_abs(a);
+    VF rounded = vf_copysign((size + big) - big, a);
+    return vf_select(size < big, rounded, a);
+}
+VF_INLINE VF vf_floor(VF a)
+{
+    VF r = vf_rint(a);
+    return vf_select(r > a, r - 1.0f, r);
+}
+VF_INLINE VF vf_ceil(VF a)
+{
+    VF r = vf_rint(a);
+    return vf_copysign(vf_select(r < a, r + 1.0f, r), a);
+}
+VF_INLINE VF vf_trunc(VF a)
+{
+    return vf_copysign(vf_floor(vf_abs(a)), a);
 }
 VF_INLINE VF vf_fma(VF a, VF b, VF c)
 {
     return a * b + c;
+}
+VF_INLINE VF vf_scale2(VF a, VF n)
+{
+    /* Two steps, so that neither factor leaves the range of exponents; only
+     * the second can round. */
+    VM all = __builtin_convertvector(n, VM), half = all >> 1;
+    VM first = (half + 127) << 23, second = (all - half + 127) << 23;
+    return a * (VF)first * (VF)second;
+}
+VF_INLINE float vf_hmax(VF a)
+{
+    float lo = a[0] > a[2] ? a[0] : a[2], hi = a[1] > a[3] ? a[1] : a[3];
+    return lo > hi ? lo : hi;
 }
 VF_INLINE float vf_sum(VF a)
 {
@@ -119,6 +202,12 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
     for (int i = 0; i < VF_LANES; i++)
         r[i] = (float)p[i];
     return r;
+}
+VF_INLINE void vf_transpose(VF r[VF_LANES])
+{
+    VF a = r[0], b = r[1], c = r[2], d = r[3];
+    for (int i = 0; i < VF_LANES; i++)
+        r[i] = (VF){a[i], b[i], c[i], d[i]};
 }
 
 #endif

@@ -1,0 +1,6 @@
+/* neon.c: attention for Advanced SIMD. */
+#include "attention.h"
+
+#include "backend/cpu/simd_neon.h"
+
+#include "attention.inc"
