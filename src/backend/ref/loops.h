@@ -65,6 +65,12 @@ void qn_ref_combine_run(qn_combine combine, qn_dtype dtype, size_t n,
  * for operations that replace some elements. */
 qn_status qn_ref_start_from(qn_array *out, qn_array *source);
 
+/* ---- sums ---- */
+
+/* Sum of a[i] * b[i] in float: partial sums in lanes and blocks, in an order
+ * that depends on n alone. */
+float qn_ref_dot(const float *a, const float *b, size_t n);
+
 /* Refuses a dtype that `node` has no loop for. */
 qn_status qn_ref_unsupported(const qn_node *node, qn_dtype dtype);
 

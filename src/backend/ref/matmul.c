@@ -1,0 +1,156 @@
+/* matmul.c: matrix products, and the dot product of other loops.
+ *
+ * An element of the result is a sum over k in ascending order, in blocks of
+ * SPAN whose totals are added up: of float for the half types and float32,
+ * of double for float64, of complex float for complex64.  The order depends on
+ * nothing else, so a row has the bits that it would have alone.  Columns of b
+ * are copied to a panel first, whatever its strides and type, and serve all
+ * rows of a. */
+#include "loops.h"
+#include "stage.h"
+
+#include "base/alloc.h"
+#include "ops/scalar.h"
+
+enum { COLUMNS = 32, SPAN = 256, LANES = 16 };
+
+float qn_ref_dot(const float *a, const float *b, size_t n)
+{
+    float total = 0;
+    while (n) {
+        float acc[LANES] = {0};
+        size_t part = n < LANES * SPAN ? n : LANES * SPAN;
+        size_t i = 0;
+        for (; i + LANES <= part; i += LANES)
+            for (int lane = 0; lane < LANES; lane++)
+                acc[lane] += a[i + (size_t)lane] * b[i + (size_t)lane];
+        for (int lane = 0; i < part; i++, lane++)
+            acc[lane] += a[i] * b[i];
+        for (int half = LANES / 2; half; half /= 2)
+            for (int lane = 0; lane < half; lane++)
+                acc[lane] += acc[lane + half];
+        total += acc[0];
+        a += part;
+        b += part;
+        n -= part;
+    }
+    return total;
+}
+
+/* COLUMNS elements of a row of the result: row (k values) times panel. */
+typedef void (*panel_fn)(void *result, const void *row, const void *panel,
+                         size_t k);
+
+#define PANEL(T)                                                               \
+    static void panel_##T(void *result, const void *row, const void *panel,    \
+                          size_t k)                                            \
+    {                                                                          \
+        T *total = result;                                                     \
+        const T *a = row, *b = panel;                                          \
+        for (int j = 0; j < COLUMNS; j++)                                      \
+            total[j] = 0;                                                      \
+        while (k) {                                                            \
+            T acc[COLUMNS] = {0};                                              \
+            size_t part = k < SPAN ? k : SPAN;                                 \
+            for (size_t i = 0; i < part; i++, b += COLUMNS)                    \
+                for (int j = 0; j < COLUMNS; j++)                              \
+                    acc[j] += a[i] * b[j];                                     \
+            for (int j = 0; j < COLUMNS; j++)                                  \
+                total[j] += acc[j];                                            \
+            a += part;                                                         \
+            k -= part;                                                         \
+        }                                                                      \
+    }
+/* clang-format off */
+PANEL(float)
+PANEL(double)
+PANEL(qn_complex64)
+/* clang-format on */
+
+typedef struct product {
+    const qn_array *a, *b;
+    qn_array *out;
+    size_t m, n, k, value; /* bytes of a value */
+    int64_t a_row, a_col, b_row, b_col;
+    panel_fn loop;
+    char *panel, *row; /* room for k * COLUMNS and k values */
+} product;
+
+/* Columns `first` .. first + n of b, below one another's rows; what is beyond
+ * b's last column is zero. */
+static void load_panel(const product *p, int64_t b_at, size_t first, size_t n)
+{
+    memset(p->panel, 0, p->k * COLUMNS * p->value);
+    for (size_t k = 0; k < p->k; k++)
+        qn_values_load(p->panel + k * COLUMNS * p->value, p->b->dtype,
+                       qn_element(p->b, b_at + (int64_t)k * p->b_row +
+                                            (int64_t)first * p->b_col),
+                       p->b_col, n);
+}
+
+static void multiply(const product *p, const int64_t *at)
+{
+    for (size_t first = 0; first < p->n; first += COLUMNS) {
+        size_t n = p->n - first < COLUMNS ? p->n - first : COLUMNS;
+        load_panel(p, at[2], first, n);
+        for (size_t i = 0; i < p->m; i++) {
+            qn_block result;
+            qn_values_load(p->row, p->a->dtype,
+                           qn_element(p->a, at[1] + (int64_t)i * p->a_row),
+                           p->a_col, p->k);
+            p->loop(&result, p->row, p->panel, p->k);
+            qn_values_store(
+                qn_element(p->out, at[0] + (int64_t)(i * p->n + first)),
+                p->out->dtype, 1, &result, n);
+        }
+    }
+}
+
+static panel_fn panel_of(qn_dtype dtype)
+{
+    switch (qn_value_dtype(dtype)) {
+    case QN_FLOAT32:
+        return panel_float;
+    case QN_FLOAT64:
+        return panel_double;
+    case QN_COMPLEX64:
+        return panel_qn_complex64;
+    default:
+        return NULL;
+    }
+}
+
+qn_status qn_ref_matmul(qn_node *node)
+{
+    const qn_array *a = node->inputs[0], *b = node->inputs[1];
+    qn_array *out = node->outputs[0];
+    product p = {.a = a, .b = b, .out = out, .loop = panel_of(a->dtype)};
+    if (!p.loop)
+        return qn_ref_unsupported(node, a->dtype);
+    qn_status status = qn_array_alloc(out);
+    if (status || !out->size)
+        return status;
+    p.n = (size_t)b->shape[b->ndim - 1];
+    p.k = (size_t)a->shape[a->ndim - 1];
+    p.value = qn_dtype_size(qn_value_dtype(a->dtype));
+    p.a_col = a->strides[a->ndim - 1];
+    p.b_row = b->strides[b->ndim - 2];
+    p.b_col = b->strides[b->ndim - 1];
+    p.panel = qn_calloc(p.k, COLUMNS * p.value);
+    p.row = qn_calloc(p.k, p.value);
+    if (p.panel && p.row) {
+        qn_matmul_plan plan;
+        qn_walk walk;
+        qn_matmul_plan_make(&plan, (const qn_array *[]){out, a, b}, 3);
+        p.m = plan.m;
+        p.a_row = plan.a_row;
+        for (qn_walk_start(&walk, &plan.outer, 0, plan.outer.nruns); walk.left;
+             qn_walk_next(&walk))
+            multiply(&p, walk.offsets);
+    } else {
+        status = QN_E_NOMEM;
+    }
+    qn_free(p.panel);
+    qn_free(p.row);
+    return status;
+}
