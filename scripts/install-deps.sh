@@ -62,6 +62,8 @@ fuzzer_runtime() {
 find_missing() {
     missing=
     program gcc gcc
+    # The headers must compile as C++ too.
+    program g++ g++
     [ -e /usr/include/stdio.h ] || need libc6-dev
     program cmake cmake
     program make make
@@ -70,6 +72,7 @@ find_missing() {
     # fetch-model.sh
     have pip3 || have pip || need python3-pip
     library cmocka libcmocka-dev
+    library libffi libffi-dev
     library libpcre2-8 libpcre2-dev
     library libutf8proc libutf8proc-dev
 
@@ -81,7 +84,6 @@ find_missing() {
     fi
 
     if [ "$bench" = 1 ]; then
-        program g++ g++
         python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
     fi
     missing=${missing# }
