@@ -25,7 +25,7 @@ while read -r lib; do
 done <"$scratch/libs"
 exit 1
 FAKE
-printf '%s\n' cmocka libpcre2-8 libutf8proc >"$scratch/libs"
+printf '%s\n' cmocka libffi libpcre2-8 libutf8proc >"$scratch/libs"
 
 # apt-get notes what it was told and "installs" cmocka and cmake.
 fake apt-get <<FAKE
@@ -56,7 +56,7 @@ silent() {
 }
 
 lose_two() {
-    printf '%s\n' libpcre2-8 libutf8proc >"$scratch/libs"
+    printf '%s\n' libffi libpcre2-8 libutf8proc >"$scratch/libs"
     rm -f "$scratch/bin/cmake" "$scratch/apt.calls"
 }
 two='apt-get install -y --no-install-recommends cmake libcmocka-dev'
