@@ -27,7 +27,7 @@ char *quern_error_take(void);
  * whose interface and numerics the engine follows. */
 const char *quern_version(void);
 
-/* The file that the engine was loaded from, or "(built in)". */
+/* "(built in)"; over another library, the path that it was loaded from. */
 const char *quern_library_path(void);
 
 /* What mlx_device_info has for the default device under "architecture", such as

@@ -136,6 +136,10 @@ qn_status qn_handle_set_arrays(mlx_vector_array *res, qn_array *const *arrays,
 /* Several results of one call: all are stored or none. */
 qn_status qn_handle_set_each(mlx_array *const *res, qn_array *const *arrays,
                              int count);
+/* A copy of a list of arrays, of a map (not an empty handle). */
+qn_status qn_handle_copy_arrays(mlx_vector_array *res, const qn_list *list);
+qn_status qn_handle_copy_map(mlx_map_string_to_array *res,
+                             mlx_map_string_to_array map);
 /* Streams are never freed, so a box only names one. */
 qn_status qn_handle_set_stream(mlx_stream *res, qn_stream *stream);
 /* Copies `size` bytes of text. */
@@ -143,6 +147,9 @@ qn_status qn_handle_set_string(mlx_string *res, const char *text, size_t size);
 /* Replaces the list of texts by copies. */
 qn_status qn_handle_set_strings(mlx_vector_string *res,
                                 const char *const *texts, size_t count);
+
+qn_status qn_handle_set_streams(mlx_vector_stream *res,
+                                qn_stream *const *streams, size_t count);
 
 /* The same as the last step of an entry: 0, or 1 after a report. */
 #define QN_STORE(call) ((call) ? QN_REPORT() : 0)

@@ -356,3 +356,17 @@ qn_status qn_handle_set_strings(mlx_vector_string *res, const char *const *data,
 {
     return store_passed(&texts, &res->ctx, data, count);
 }
+
+qn_status qn_handle_copy_arrays(mlx_vector_array *res, const qn_list *list)
+{
+    return store_copy(&arrays, &res->ctx, list);
+}
+
+qn_status qn_handle_set_streams(mlx_vector_stream *res, qn_stream *const *data,
+                                size_t count)
+{
+    qn_list fresh = {0};
+    qn_status status =
+        append(&streams, &fresh, data, count, sizeof *data, streams.copy);
+    return status ? status : store(&streams, &res->ctx, &fresh);
+}

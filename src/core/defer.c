@@ -20,8 +20,11 @@ static void push(qn_deferred *item)
     pending.last = &item->next;
 }
 
+/* The destructors' failures are not those of the work before them. */
 static void drain(void)
 {
+    qn_error error;
+    qn_error_save(&error);
     pending.draining = true;
     while (pending.first) {
         qn_deferred *item = pending.first;
@@ -29,6 +32,7 @@ static void drain(void)
         item->run(item);
     }
     pending.draining = false;
+    qn_error_restore(&error);
 }
 
 void qn_defer(qn_deferred *item)
@@ -45,13 +49,8 @@ void qn_defer_begin(void)
 
 void qn_defer_end(void)
 {
-    if (--pending.depth || !pending.first || pending.draining)
-        return;
-    /* The destructors' failures are not those of the work before them. */
-    qn_error error;
-    qn_error_save(&error);
-    drain();
-    qn_error_restore(&error);
+    if (!--pending.depth && pending.first && !pending.draining)
+        drain();
 }
 
 bool qn_defer_pending(void)

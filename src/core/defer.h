@@ -16,11 +16,11 @@ typedef struct qn_deferred {
 
 /* Calls item->run(item): at once, or when the calling thread leaves its
  * outermost qn_defer_begin, or after the destructor it is just running (so a
- * chain of objects that free each other does not recurse). */
+ * chain of objects that free each other does not recurse).  The thread's
+ * recorded error (base/status.h) is then what it was before. */
 void qn_defer(qn_deferred *item);
 
-/* Around code that holds a lock; they nest.  End comes after the unlock and
- * keeps the thread's recorded error (base/status.h). */
+/* Around code that holds a lock; they nest.  End comes after the unlock. */
 void qn_defer_begin(void);
 void qn_defer_end(void);
 /* Whether anything waits for the outermost end on this thread. */

@@ -46,7 +46,7 @@ static uint64_t this_thread(void)
 
 /* ---- making and finding ---- */
 
-static bool there_is(qn_device device)
+bool qn_device_usable(qn_device device)
 {
     return (unsigned)device.type < DEVICE_TYPES && device.index == 0 &&
            qn_backend_of(device.type);
@@ -67,7 +67,7 @@ static qn_status no_device(const char *function, const char *verb,
 
 static qn_status make(qn_stream **out, qn_device device, uint64_t family)
 {
-    if (!there_is(device))
+    if (!qn_device_usable(device))
         return no_device("new_stream", "make", "stream", device);
     qn_stream *s = qn_calloc(1, sizeof *s);
     if (!s)
@@ -122,7 +122,7 @@ qn_status qn_stream_each(qn_status (*visit)(qn_stream *stream, void *data),
 
 qn_status qn_stream_default(qn_stream **out, qn_device device)
 {
-    if (!there_is(device))
+    if (!qn_device_usable(device))
         return no_device("default_stream", "get", "default stream", device);
     qn_stream **slot = &defaults[device.type];
     if (!*slot) {
@@ -168,13 +168,12 @@ qn_status qn_stream_of_family(qn_stream **out, qn_device device,
     return QN_OK;
 }
 
-qn_status qn_stream_forget(void)
+void qn_stream_forget(void)
 {
     qn_async_wait();
     memset(defaults, 0, sizeof defaults);
     /* Streams of families carry the old number. */
     thread_number = 0;
-    return QN_OK;
 }
 
 qn_device qn_device_default(void)
@@ -184,7 +183,7 @@ qn_device qn_device_default(void)
 
 qn_status qn_device_set_default(qn_device device)
 {
-    if (!there_is(device))
+    if (!qn_device_usable(device))
         return no_device("set_default_device", "set", "device", device);
     atomic_store(&default_device, (int)device.type);
     return QN_OK;

@@ -30,6 +30,8 @@ int qn_stream_index(const qn_stream *stream);
 /* The calling thread's default stream of a device, made on first use. */
 qn_status qn_stream_default(qn_stream **out, qn_device device);
 void qn_stream_set_default(qn_stream *stream);
+/* Whether streams can be made on it. */
+bool qn_device_usable(qn_device device);
 /* A number that stands for one stream in each thread that asks for it. */
 uint64_t qn_stream_new_family(void);
 /* The calling thread's stream of a family: the same one each time. */
@@ -37,7 +39,7 @@ qn_status qn_stream_of_family(qn_stream **out, qn_device device,
                               uint64_t family);
 /* Makes the calling thread forget its default streams and its streams of
  * families, after waiting for their work: it gets new ones when it asks. */
-qn_status qn_stream_forget(void);
+void qn_stream_forget(void);
 /* The process's default device. */
 qn_device qn_device_default(void);
 /* QN_E_ARG when it has no backend. */

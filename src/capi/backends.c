@@ -1,0 +1,33 @@
+/* backends.c: the list of backends. */
+#include "backends.h"
+
+#include "core/eval.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+const qn_backend *qn_backend_cpu(void) __attribute__((weak));
+const qn_backend *qn_backend_ref(void) __attribute__((weak));
+
+static void register_all(void)
+{
+    const char *strict = getenv("QUERN_STRICT_DEVICES");
+    const qn_backend *cpu = qn_backend_cpu   ? qn_backend_cpu()
+                            : qn_backend_ref ? qn_backend_ref()
+                                             : NULL;
+    qn_backend_register(QN_DEVICE_CPU, cpu);
+    if (!strict || strcmp(strict, "1") != 0)
+        qn_backend_register(QN_DEVICE_GPU, cpu);
+}
+
+void qn_backends_need(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_all);
+}
+
+int qn_backends_count(qn_device_type type)
+{
+    return type == QN_DEVICE_CPU;
+}
