@@ -159,8 +159,8 @@ qn_status qn_op_meshgrid(qn_array **out, qn_array *const *arrays, size_t count,
 /* ---- shape.c ---- */
 
 qn_status qn_op_as_strided(qn_array **out, qn_array *x, const int *shape,
-                           size_t ndim, const int64_t *strides,
-                           size_t nstrides, size_t offset, qn_stream *s);
+                           size_t ndim, const int64_t *strides, size_t nstrides,
+                           size_t offset, qn_stream *s);
 qn_status qn_op_broadcast_to(qn_array **out, qn_array *x, const int *shape,
                              size_t ndim, qn_stream *s);
 qn_status qn_op_broadcast_arrays(qn_array **out, qn_array *const *arrays,
@@ -188,9 +188,9 @@ qn_status qn_op_swapaxes(qn_array **out, qn_array *x, int axis1, int axis2,
                          qn_stream *s);
 qn_status qn_op_moveaxis(qn_array **out, qn_array *x, int source,
                          int destination, qn_stream *s);
-qn_status qn_op_number_of_elements(qn_array **out, qn_array *x,
-                                   const int *axes, size_t naxes, bool inverted,
-                                   qn_dtype dtype, qn_stream *s);
+qn_status qn_op_number_of_elements(qn_array **out, qn_array *x, const int *axes,
+                                   size_t naxes, bool inverted, qn_dtype dtype,
+                                   qn_stream *s);
 /* out[i] is inputs[i], made to wait for the dependencies. */
 qn_status qn_op_depends(qn_array **out, qn_array *const *inputs, size_t ninputs,
                         qn_array *const *dependencies, size_t ndependencies,
@@ -275,8 +275,6 @@ qn_status qn_op_scatter(qn_array **out, qn_array *x, qn_array *const *indices,
 qn_status qn_op_scatter_axis(qn_array **out, qn_array *x, qn_array *indices,
                              qn_array *values, int axis, int combine,
                              qn_stream *s);
-qn_status qn_op_masked_scatter(qn_array **out, qn_array *x, qn_array *mask,
-                               qn_array *source, qn_stream *s);
 
 /* ---- sort.c ---- */
 
@@ -358,7 +356,8 @@ qn_status qn_op_sdpa(qn_array **out, qn_array *q, qn_array *k, qn_array *v,
 qn_status qn_op_cross_entropy(qn_array **out, qn_array *logits,
                               qn_array *targets, qn_stream *s);
 
-/* ---- random.c: a NULL key is the next of the calling thread's sequence ---- */
+/* ---- random.c: a NULL key is the next of the calling thread's sequence ----
+ */
 
 void qn_random_seed(uint64_t seed);
 qn_status qn_op_random_key(qn_array **out, uint64_t seed);
@@ -400,7 +399,7 @@ qn_status qn_op_random_categorical_shape(qn_array **out, qn_array *logits,
                                          qn_stream *s);
 /* num_samples along a new last axis. */
 qn_status qn_op_random_categorical_num(qn_array **out, qn_array *logits,
-                                       int axis, int num_samples,
-                                       qn_array *key, qn_stream *s);
+                                       int axis, int num_samples, qn_array *key,
+                                       qn_stream *s);
 
 #endif

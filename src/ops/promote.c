@@ -37,7 +37,10 @@ static const unsigned char table[QN_DTYPE_COUNT][QN_DTYPE_COUNT] = {
 };
 /* clang-format on */
 
-qn_dtype qn_promote(qn_dtype a, qn_dtype b) { return (qn_dtype)table[a][b]; }
+qn_dtype qn_promote(qn_dtype a, qn_dtype b)
+{
+    return (qn_dtype)table[a][b];
+}
 
 qn_status qn_operand_type(qn_dtype *out, const qn_op_info *info, qn_dtype d)
 {

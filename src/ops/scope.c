@@ -21,7 +21,7 @@ void qn_scope_begin(qn_scope *c, qn_stream *stream)
     c->more = NULL;
 }
 
-qn_array *qn_scope_hold(qn_scope *c, qn_status status, qn_array *made)
+qn_array *qn_scope_hold(qn_scope *c, qn_status status, qn_array *const *made)
 {
     if (status) {
         c->status = status;
@@ -30,7 +30,7 @@ qn_array *qn_scope_hold(qn_scope *c, qn_status status, qn_array *made)
     if (c->count == QN_SCOPE_HELD) {
         struct qn_scope_more *page = qn_alloc(sizeof *page);
         if (!page) {
-            qn_array_unref(made);
+            qn_array_unref(*made);
             c->status = QN_E_NOMEM;
             return NULL;
         }
@@ -39,7 +39,7 @@ qn_array *qn_scope_hold(qn_scope *c, qn_status status, qn_array *made)
         c->more = page;
         c->count = 0;
     }
-    return c->held[c->count++] = made;
+    return c->held[c->count++] = *made;
 }
 
 void qn_scope_fail(qn_scope *c, qn_status status)

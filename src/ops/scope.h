@@ -29,8 +29,9 @@ typedef struct qn_scope {
 } qn_scope;
 
 void qn_scope_begin(qn_scope *c, qn_stream *stream);
-/* Takes over `made` when `status` is QN_OK, else records the error. */
-qn_array *qn_scope_hold(qn_scope *c, qn_status status, qn_array *made);
+/* Takes over *made when `status` is QN_OK, else records the error.  A pointer,
+ * so that the call which fills *made may be the other argument. */
+qn_array *qn_scope_hold(qn_scope *c, qn_status status, qn_array *const *made);
 /* Records an error that the caller has reported with qn_fail. */
 void qn_scope_fail(qn_scope *c, qn_status status);
 /* Drops everything held; on success *out is a reference to `result`. */
@@ -63,7 +64,7 @@ static inline qn_status qn_same(qn_array **out, qn_array *x)
 
 #define QN_SCOPED(call)                                                        \
     qn_array *made = NULL;                                                     \
-    return c->status ? NULL : qn_scope_hold(c, call, made)
+    return c->status ? NULL : qn_scope_hold(c, call, &made)
 
 static inline qn_array *unary(qn_scope *c, qn_op op, qn_array *x)
 {
