@@ -8,12 +8,9 @@
 
 #include "core/array.h"
 
-/* True when the elements of a READY array fill its size * itemsize bytes
- * without gap or overlap, whatever the order of the axes. */
-bool qn_layout_dense(const qn_array *array);
-
 /* Makes `out` take over the storage and the layout of `input` if that is
- * donatable, dense, not empty and has the shape and the item size of `out`. */
+ * donatable, without gaps, not empty and has the shape and the item size of
+ * `out`. */
 bool qn_output_donate(qn_array *out, const qn_array *input);
 
 /* Donates the first of `inputs` that can be donated, else allocates row-major

@@ -171,7 +171,8 @@ void qn_lines_make(qn_lines *lines, const int *shape, int ndim, int axis,
 void qn_reduce_plan_make(qn_reduce_plan *plan, const qn_array *out,
                          const qn_array *in, const int *axes, int naxes)
 {
-    int kept[QN_MAX_NDIM], reduced[QN_MAX_NDIM], nkept = 0, nreduced = 0;
+    int kept[QN_MAX_NDIM] = {0}, reduced[QN_MAX_NDIM] = {0};
+    int nkept = 0, nreduced = 0;
     int64_t from[QN_MAX_NDIM], over[QN_MAX_NDIM], to[QN_MAX_NDIM];
     for (int axis = 0; axis < in->ndim; axis++) {
         if (nreduced < naxes && axes[nreduced] == axis) {

@@ -27,7 +27,8 @@ uint8_t qn_f32_to_e2m1(float value)
             break;
         code++;
     }
-    return signbit(value) ? code | 8 : code;
+    /* Only one zero. */
+    return code && signbit(value) ? code | 8 : code;
 }
 
 float qn_e4m3_to_f32(uint8_t code)

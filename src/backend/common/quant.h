@@ -20,7 +20,8 @@
 
 /* Sign, two bits of exponent, one of fraction: 0 .5 1 1.5 2 3 4 6. */
 float qn_e2m1_to_f32(uint8_t code);
-/* Nearest, ties to the even code, saturating at 6; NaN gives 0. */
+/* Nearest, ties to the even code, saturating at 6.  What rounds to zero, and a
+ * NaN, gives 0: code 8, the negative zero, is never written. */
 uint8_t qn_f32_to_e2m1(float value);
 /* Sign, four bits of exponent, three of fraction, without NaN: 127 is 480. */
 float qn_e4m3_to_f32(uint8_t code);

@@ -7,32 +7,9 @@
 #include "loops.h"
 #include "stage.h"
 
+#include "ops/threefry.h"
+
 #include <string.h>
-
-typedef struct words {
-    uint32_t a, b;
-} words;
-
-static uint32_t rotate(uint32_t x, int by)
-{
-    return x << by | x >> (32 - by);
-}
-
-static words threefry(words key, words counter)
-{
-    static const int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-    const uint32_t schedule[3] = {key.a, key.b, key.a ^ key.b ^ 0x1BD11BDAu};
-    words x = {counter.a + schedule[0], counter.b + schedule[1]};
-    for (uint32_t group = 0; group < 5; group++) {
-        for (int round = 0; round < 4; round++) {
-            x.a += x.b;
-            x.b = rotate(x.b, rotations[group % 2][round]) ^ x.a;
-        }
-        x.a += schedule[(group + 1) % 3];
-        x.b += schedule[(group + 2) % 3] + group + 1;
-    }
-    return x;
-}
 
 /* Word `i` of `bytes` bytes at `to`; the last one may be cut. */
 static void put_word(unsigned char *to, size_t bytes, size_t i, uint32_t word)
@@ -42,17 +19,19 @@ static void put_word(unsigned char *to, size_t bytes, size_t i, uint32_t word)
         to[first + k] = (unsigned char)(word >> (8 * k));
 }
 
-static void fill(unsigned char *to, size_t bytes, words key)
+static void fill(unsigned char *to, size_t bytes, qn_threefry_pair key)
 {
     size_t n = bytes / 4 + (bytes % 4 != 0), half = n / 2, odd = n % 2;
     for (size_t i = 0; i < half; i++) {
         size_t j = half + odd + i;
-        words x = threefry(key, (words){(uint32_t)i, (uint32_t)j});
+        qn_threefry_pair x =
+            qn_threefry(key, (qn_threefry_pair){(uint32_t)i, (uint32_t)j});
         put_word(to, bytes, i, x.a);
         put_word(to, bytes, j, x.b);
     }
     if (odd)
-        put_word(to, bytes, half, threefry(key, (words){(uint32_t)half, 0}).a);
+        put_word(to, bytes, half,
+                 qn_threefry(key, (qn_threefry_pair){(uint32_t)half, 0}).a);
 }
 
 /* Elements of 2 and 4 bytes from their bytes in little-endian order; where
@@ -89,7 +68,7 @@ qn_status qn_ref_random_bits(qn_node *node)
     for (qn_walk_start(&walk, &lines.outer, 0, lines.outer.nruns); walk.left;
          qn_walk_next(&walk), to += each) {
         const uint32_t *key = qn_element(keys, walk.offsets[0]);
-        fill(to, each, (words){key[0], key[lines.step[0]]});
+        fill(to, each, (qn_threefry_pair){key[0], key[lines.step[0]]});
         to_native(to, each, p->width);
     }
     return QN_OK;
