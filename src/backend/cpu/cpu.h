@@ -16,6 +16,11 @@ typedef qn_status (*qn_cpu_run)(qn_node *node, bool *done);
 
 qn_status qn_cpu_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done);
+qn_status qn_cpu_attention(qn_node *node, bool *done);
+qn_status qn_cpu_unary(qn_node *node, bool *done);
+qn_status qn_cpu_binary(qn_node *node, bool *done);
+qn_status qn_cpu_where(qn_node *node, bool *done);
+qn_status qn_cpu_astype(qn_node *node, bool *done);
 
 /* Memory for one node's run: `count` pieces of `size` bytes, one per worker,
  * each on cache lines of its own.  Free with qn_buffer_unref. */

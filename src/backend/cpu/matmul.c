@@ -7,7 +7,8 @@
  * once (float32, padded, in the order of the format), columns are then
  * shared among the threads.
  *
- * Each output element is one sum in an order that depends on K and the format alone. */
+ * Each output element is one sum in an order that depends on K and the format
+ * alone. */
 #include "cpu.h"
 
 #include "backend/common/plan.h"
@@ -57,7 +58,8 @@ static void prepare_rows(void *ctx, size_t begin, size_t end, int worker)
             continue;
         }
         /* The row of the output serves as the place for the widened one when
-         * the order is natural; else a block at a time goes through the stack. */
+         * the order is natural; else a block at a time goes through the stack.
+         */
         if (job->kernel->natural(job->format)) {
             qn_cpu_widen(dst, src, job->k, job->type);
             memset(dst + job->k, 0, (job->padded - job->k) * sizeof *dst);
@@ -150,7 +152,8 @@ static bool narrow_float(qn_dtype type)
     return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
 }
 
-/* [k, n] with contiguous rows to [n, padded] floats, a block of columns at a time. */
+/* [k, n] with contiguous rows to [n, padded] floats, a block of columns at a
+ * time. */
 typedef struct transpose_job {
     float *dst;
     const char *src;
@@ -182,9 +185,8 @@ static void transpose_columns(void *ctx, size_t begin, size_t end, int worker)
                         src[(int64_t)n * job->n_stride];
             } else {
                 for (size_t n = n0; n < n1; n++)
-                    job->dst[n * job->padded + k] =
-                        element(job->src, row + (int64_t)n * job->n_stride,
-                                job->type);
+                    job->dst[n * job->padded + k] = element(
+                        job->src, row + (int64_t)n * job->n_stride, job->type);
             }
         }
         for (size_t n = n0; n < n1; n++)
@@ -250,15 +252,15 @@ qn_status qn_cpu_matmul(qn_node *node, bool *done)
     for (size_t i = 0; i < plan.outer.nruns; i++) {
         int64_t offsets[QN_PLAN_OPERANDS];
         qn_plan_offsets(&plan.outer, i, offsets);
-        product p = {
-            .dot = {.n = (size_t)out->shape[out->ndim - 1],
-                    .k = (size_t)a->shape[a->ndim - 1]},
-            .a = (char *)qn_array_data(a) + offsets[1] * (int64_t)item,
-            .a_row = plan.a_row,
-            .a_type = a->dtype,
-            .out_type = out->dtype,
-            .m = plan.m,
-            .out = (char *)qn_array_data(out) + offsets[0] * (int64_t)item};
+        product p = {.dot = {.n = (size_t)out->shape[out->ndim - 1],
+                             .k = (size_t)a->shape[a->ndim - 1]},
+                     .a = (char *)qn_array_data(a) + offsets[1] * (int64_t)item,
+                     .a_row = plan.a_row,
+                     .a_type = a->dtype,
+                     .out_type = out->dtype,
+                     .m = plan.m,
+                     .out = (char *)qn_array_data(out) +
+                            offsets[0] * (int64_t)item};
         qn_buffer *held = NULL;
         const char *right =
             (char *)qn_array_data(b) + offsets[2] * (int64_t)item;

@@ -7,6 +7,10 @@
  * finds no task left and leaves at once: it checks the epoch under `active`,
  * so the caller never frees a context that a worker still reads.
  *
+ * A worker that the system has not woken yet delays nobody: the others take
+ * its tasks.  Who waits longer than a moment gives up its processor, so that
+ * more runnable threads than processors cost time slices, not standstill.
+ *
  * After fork the child has no workers; the pool starts afresh there. */
 #include "pool.h"
 
@@ -14,9 +18,11 @@
 #include "base/cpu.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 #define QN_PAUSE() __builtin_ia32_pause()
@@ -28,16 +34,21 @@
 
 enum {
     MAX_THREADS = 512,
-    /* About 50 us of pauses: longer than the serial gaps between the nodes of
-     * a decode step, short enough not to burn a core between tokens. */
-    SPINS = 4000
+    /* Pauses between looks at the clock; one takes 10 to 150 cycles. */
+    PAUSES = 64,
+    /* A worker's spin: longer than the serial gaps between the nodes of a
+     * decode step, short enough not to burn a core between tokens. */
+    SPIN_NS = 60 * 1000,
+    /* The caller's, before it yields. */
+    WAIT_NS = 20 * 1000,
+    TASKS_PER_THREAD = 4
 };
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    int wanted;  /* threads asked for, 0 = default */
-    int started; /* worker threads that run, without the caller */
+    atomic_int wanted; /* threads asked for, 0 = default */
+    int started;       /* worker threads that run, without the caller */
     /* The region in progress. */
     qn_pool_task task;
     void *ctx;
@@ -65,6 +76,13 @@ static void watch_fork(void)
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static void drain(int worker)
 {
     size_t i;
@@ -75,11 +93,14 @@ static void drain(int worker)
 
 static unsigned await_epoch(unsigned seen)
 {
-    for (int spin = 0; spin < SPINS; spin++) {
-        unsigned now = atomic_load_explicit(&pool.epoch, memory_order_acquire);
-        if (now != seen)
-            return now;
-        QN_PAUSE();
+    for (int64_t end = now_ns() + SPIN_NS; now_ns() < end;) {
+        for (int i = 0; i < PAUSES; i++) {
+            unsigned now =
+                atomic_load_explicit(&pool.epoch, memory_order_acquire);
+            if (now != seen)
+                return now;
+            QN_PAUSE();
+        }
     }
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.sleepers, 1);
@@ -89,6 +110,22 @@ static unsigned await_epoch(unsigned seen)
     atomic_fetch_sub(&pool.sleepers, 1);
     pthread_mutex_unlock(&pool.lock);
     return now;
+}
+
+/* Until no worker is inside the region any more. */
+static void await_workers(void)
+{
+    for (int i = 0; i < PAUSES; i++) {
+        if (!atomic_load(&pool.active))
+            return;
+        QN_PAUSE();
+    }
+    int64_t end = now_ns() + WAIT_NS;
+    while (atomic_load(&pool.active)) {
+        QN_PAUSE();
+        if (now_ns() > end)
+            sched_yield();
+    }
 }
 
 static void *work(void *arg)
@@ -133,9 +170,10 @@ static void ensure_workers(int threads)
 int qn_pool_threads(void)
 {
     static atomic_int allowed;
-    if (pool.wanted)
-        return pool.wanted;
-    int n = atomic_load_explicit(&allowed, memory_order_relaxed);
+    int n = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    if (n)
+        return n;
+    n = atomic_load_explicit(&allowed, memory_order_relaxed);
     if (!n) {
         n = qn_cpu_allowed_cores();
         if (n > MAX_THREADS)
@@ -147,13 +185,14 @@ int qn_pool_threads(void)
 
 void qn_pool_set_threads(int threads)
 {
-    pool.wanted = threads < 0 ? 0 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    int n = threads < 0 ? 0 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    atomic_store_explicit(&pool.wanted, n, memory_order_relaxed);
 }
 
 void qn_pool_run(qn_pool_task task, void *ctx, size_t count)
 {
     int threads = qn_pool_threads();
-    if (threads > pool.started + 1)
+    if (threads > pool.started + 1 && count > 1)
         ensure_workers(threads);
     if (threads > pool.started + 1)
         threads = pool.started + 1;
@@ -175,8 +214,7 @@ void qn_pool_run(qn_pool_task task, void *ctx, size_t count)
     }
     drain(0);
     atomic_fetch_add(&pool.epoch, 1); /* even: closed to newcomers */
-    while (atomic_load(&pool.active))
-        QN_PAUSE();
+    await_workers();
 }
 
 typedef struct split_job {
@@ -198,16 +236,21 @@ void qn_pool_split(qn_pool_range range, void *ctx, size_t total, size_t grain,
 {
     if (!total)
         return;
-    size_t parts = (size_t)qn_pool_threads() * 4;
-    size_t step = (total + parts - 1) / parts;
-    if (step < grain)
-        step = grain;
-    if (align > 1)
-        step = (step + align - 1) / align * align;
-    if (step >= total || qn_pool_threads() == 1) {
+    size_t threads = (size_t)qn_pool_threads();
+    size_t parts = grain ? total / grain : total;
+    /* Equal parts, and as many for each thread: a rest of a part would leave
+     * the others waiting. */
+    if (parts > threads * TASKS_PER_THREAD)
+        parts = threads * TASKS_PER_THREAD;
+    else if (parts > threads)
+        parts = parts / threads * threads;
+    if (parts <= 1 || threads == 1) {
         range(ctx, 0, total, 0);
         return;
     }
+    size_t step = (total + parts - 1) / parts;
+    if (align > 1)
+        step = (step + align - 1) / align * align;
     split_job job = {range, ctx, total, step};
     qn_pool_run(run_split, &job, (total + step - 1) / step);
 }

@@ -1,10 +1,10 @@
 /* pool.h: the threads that compute inside one node.
  *
  * A parallel region costs microseconds: workers spin for a short while after
- * a region and only then sleep, so that the regions of a decode step, which follow one
- * another within tens of microseconds, find them awake.  The calling thread
- * works too.  Tasks are taken one by one from a counter; which thread takes
- * which must not change results. */
+ * a region and only then sleep, so that the regions of a decode step, which
+ * follow one another within tens of microseconds, find them awake.  The calling
+ * thread works too.  Tasks are taken one by one from a counter; which thread
+ * takes which must not change results. */
 #ifndef QN_CPU_POOL_H
 #define QN_CPU_POOL_H
 
@@ -24,8 +24,8 @@ void qn_pool_set_threads(int threads);
  * that evaluates). */
 void qn_pool_run(qn_pool_task task, void *ctx, size_t count);
 
-/* Splits [0, total) into about `threads * 4` ranges of at least `grain`
- * items that are multiples of `align` (but the last) and calls `range` for
+/* Splits [0, total) into at most `threads * 4` equal ranges of about `grain`
+ * items or more, multiples of `align` (but the last), and calls `range` for
  * each in parallel; in the calling thread when one range is enough. */
 typedef void (*qn_pool_range)(void *ctx, size_t begin, size_t end, int worker);
 void qn_pool_split(qn_pool_range range, void *ctx, size_t total, size_t grain,

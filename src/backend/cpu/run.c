@@ -6,8 +6,16 @@
 #include "ops/ops.h"
 
 static const qn_cpu_run table[QN_OP_COUNT] = {
+/* clang-format off */
+#define QN_UNARY(id, ...) [QN_OP_##id] = qn_cpu_unary,
+#define QN_BINARY(id, ...) [QN_OP_##id] = qn_cpu_binary,
+#include "ops/ops.def"
+    /* clang-format on */
     [QN_OP_MATMUL] = qn_cpu_matmul,
     [QN_OP_QUANTIZED_MATMUL] = qn_cpu_quantized_matmul,
+    [QN_OP_SDPA] = qn_cpu_attention,
+    [QN_OP_SELECT] = qn_cpu_where,
+    [QN_OP_ASTYPE] = qn_cpu_astype,
 };
 
 static qn_status run(qn_node *node)

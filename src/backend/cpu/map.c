@@ -1,0 +1,297 @@
+/* map.c: operations on each element by itself: unary, binary, comparison,
+ * selection, conversion between floating types.
+ *
+ * The plan (backend/common) is cut into ranges of elements that threads
+ * share.  Inside a run, operands that the kernels can read where they lie are
+ * handed over as they are; half types and strided operands are staged in
+ * blocks on the stack. */
+#include "cpu.h"
+
+#include "backend/common/output.h"
+#include "backend/common/plan.h"
+#include "kernels/map/map.h"
+#include "ops/ops.h"
+#include "pool.h"
+
+#include <string.h>
+
+enum {
+    BLOCK = 256,   /* elements staged at a time */
+    GRAIN = 16384, /* copies' worth of work that is not split */
+    MAX_INPUTS = 3
+};
+
+typedef struct operand {
+    char *base; /* element 0 of the plan */
+    qn_dtype dtype;
+    int64_t step;
+} operand;
+
+typedef struct map_job map_job;
+/* n elements of a run; at[0] is the output. */
+typedef void (*map_piece)(const map_job *job, char *const *at, size_t n);
+
+struct map_job {
+    map_piece piece;
+    const qn_map_kernel *kernel;
+    qn_op op;
+    int ninputs;
+    qn_plan plan;
+    operand ops[MAX_INPUTS + 1];
+};
+
+/* A block of any element size. */
+typedef union block {
+    float floats[BLOCK];
+    uint64_t any[BLOCK];
+} block;
+
+static void convert(void *to, qn_dtype to_type, const void *from,
+                    qn_dtype from_type, size_t n)
+{
+    qn_map_pick()->convert[qn_map_type(from_type)][qn_map_type(to_type)](
+        to, from, n);
+}
+
+void qn_cpu_widen(float *dst, const void *src, size_t count, qn_dtype type)
+{
+    convert(dst, QN_FLOAT32, src, type, count);
+}
+
+void qn_cpu_narrow(void *dst, const float *src, size_t count, qn_dtype type)
+{
+    convert(dst, type, src, QN_FLOAT32, count);
+}
+
+#define GATHER(T)                                                              \
+    do {                                                                       \
+        const T *p = from;                                                     \
+        T *q = to;                                                             \
+        for (size_t i = 0; i < n; i++)                                         \
+            q[i] = p[(int64_t)i * step];                                       \
+    } while (0)
+
+static void gather(void *to, const void *from, int64_t step, size_t n,
+                   size_t size)
+{
+    switch (size) {
+    case 1:
+        GATHER(uint8_t);
+        break;
+    case 2:
+        GATHER(uint16_t);
+        break;
+    case 4:
+        GATHER(uint32_t);
+        break;
+    default:
+        GATHER(uint64_t);
+        break;
+    }
+}
+
+/* n elements as they are stored, contiguous or one for all. */
+static const void *as_stored(const operand *o, const char *at, size_t n,
+                             block *space)
+{
+    if (o->step == 0 || o->step == 1)
+        return at;
+    gather(space, at, o->step, n, qn_dtype_size(o->dtype));
+    return space;
+}
+
+/* The same as floats. */
+static const float *as_floats(const map_job *job, const operand *o,
+                              const char *at, size_t n, block *space)
+{
+    block stored;
+    size_t count = o->step == 0 ? 1 : n;
+    if (o->dtype == QN_FLOAT32)
+        return as_stored(o, at, n, space);
+    const void *from = as_stored(o, at, count, &stored);
+    job->kernel->convert[qn_map_type(o->dtype)][QN_MAP_F32](space, from, count);
+    return space->floats;
+}
+
+static bool stands(const operand *o)
+{
+    return o->step == 0;
+}
+
+static void unary_piece(const map_job *job, char *const *at, size_t n)
+{
+    const operand *o = job->ops;
+    qn_map_unary run = job->kernel->unary[job->op];
+    block in, out;
+    if (o->dtype == QN_FLOAT32) {
+        run((float *)(void *)at[0], as_floats(job, &o[1], at[1], n, &in), n);
+        return;
+    }
+    run(out.floats, as_floats(job, &o[1], at[1], n, &in), n);
+    qn_cpu_narrow(at[0], out.floats, n, o->dtype);
+}
+
+static void binary_piece(const map_job *job, char *const *at, size_t n)
+{
+    const operand *o = job->ops;
+    qn_map_binary run = job->kernel->binary[job->op];
+    block left, right, out;
+    const float *a = as_floats(job, &o[1], at[1], n, &left);
+    const float *b = as_floats(job, &o[2], at[2], n, &right);
+    if (o->dtype == QN_FLOAT32) {
+        run((float *)(void *)at[0], a, b, n, !stands(&o[1]), !stands(&o[2]));
+        return;
+    }
+    run(out.floats, a, b, n, !stands(&o[1]), !stands(&o[2]));
+    qn_cpu_narrow(at[0], out.floats, n, o->dtype);
+}
+
+static void compare_piece(const map_job *job, char *const *at, size_t n)
+{
+    const operand *o = job->ops;
+    block left, right;
+    const float *a = as_floats(job, &o[1], at[1], n, &left);
+    const float *b = as_floats(job, &o[2], at[2], n, &right);
+    job->kernel->compare[job->op]((uint8_t *)at[0], a, b, n, !stands(&o[1]),
+                                  !stands(&o[2]));
+}
+
+static void convert_piece(const map_job *job, char *const *at, size_t n)
+{
+    const operand *o = job->ops;
+    block in;
+    const void *from = as_stored(&o[1], at[1], n, &in);
+    convert(at[0], o[0].dtype, from, o[1].dtype, n);
+}
+
+static void select_piece(const map_job *job, char *const *at, size_t n)
+{
+    const operand *o = job->ops;
+    block condition, yes, no;
+    size_t size = qn_dtype_size(o->dtype);
+    int power = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3;
+    const uint8_t *c = as_stored(&o[1], at[1], n, &condition);
+    if (stands(&o[1])) {
+        memset(&condition, *c, n);
+        c = (const uint8_t *)&condition;
+    }
+    const void *x = as_stored(&o[2], at[2], n, &yes);
+    const void *y = as_stored(&o[3], at[3], n, &no);
+    job->kernel->select[power](at[0], c, x, y, n, !stands(&o[2]),
+                               !stands(&o[3]));
+}
+
+/* True when a whole run can be one piece. */
+static bool unstaged(const map_job *job)
+{
+    for (int i = 0; i <= job->ninputs; i++) {
+        const operand *o = &job->ops[i];
+        bool half = o->dtype == QN_FLOAT16 || o->dtype == QN_BFLOAT16;
+        if (half && job->piece != convert_piece && job->piece != select_piece)
+            return false;
+        if (o->step != 1 && (o->step != 0 || job->piece == convert_piece))
+            return false;
+    }
+    return true;
+}
+
+/* Elements begin .. end in the order of the plan. */
+static void run_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const map_job *job = ctx;
+    const qn_plan *plan = &job->plan;
+    size_t most = unstaged(job) ? plan->run : BLOCK;
+    size_t run = begin / plan->run, skip = begin % plan->run;
+    qn_walk walk;
+    for (qn_walk_start(&walk, plan, run, plan->nruns - run); begin < end;
+         qn_walk_next(&walk), skip = 0) {
+        size_t stop =
+            plan->run - skip < end - begin ? plan->run : skip + (end - begin);
+        begin += stop - skip;
+        while (skip < stop) {
+            size_t n = stop - skip < most ? stop - skip : most;
+            char *at[MAX_INPUTS + 1];
+            for (int i = 0; i <= job->ninputs; i++) {
+                const operand *o = &job->ops[i];
+                int64_t element = walk.offsets[i] + (int64_t)skip * o->step;
+                at[i] = o->base + element * (int64_t)qn_dtype_size(o->dtype);
+            }
+            job->piece(job, at, n);
+            skip += n;
+        }
+    }
+}
+
+/* Output and inputs from `first` on have one shape; storage is given. */
+static void run_job(map_job *job, qn_node *node, int work)
+{
+    const qn_array *arrays[MAX_INPUTS + 1] = {node->outputs[0]};
+    for (int i = 0; i < job->ninputs; i++)
+        arrays[i + 1] = node->inputs[i];
+    qn_plan_elementwise(&job->plan, arrays, job->ninputs + 1);
+    if (job->plan.kind == QN_PLAN_EMPTY)
+        return;
+    for (int i = 0; i <= job->ninputs; i++)
+        job->ops[i] = (operand){qn_array_data(arrays[i]), arrays[i]->dtype,
+                                job->plan.step[i]};
+    qn_pool_split(run_range, job, job->plan.size,
+                  GRAIN / (size_t)(work > 0 ? work : 1), 64);
+}
+
+static bool is_float(qn_dtype dtype)
+{
+    return qn_map_type(dtype) >= 0;
+}
+
+static qn_status run_node(qn_node *node, map_piece piece, int ninputs, int work,
+                          bool *done)
+{
+    map_job job = {.piece = piece,
+                   .kernel = qn_map_pick(),
+                   .op = node->op,
+                   .ninputs = ninputs};
+    qn_status status = qn_output_reuse(node->outputs[0], node->inputs, ninputs);
+    if (status)
+        return status;
+    *done = true;
+    run_job(&job, node, work);
+    return QN_OK;
+}
+
+qn_status qn_cpu_unary(qn_node *node, bool *done)
+{
+    if (!is_float(node->inputs[0]->dtype) ||
+        node->outputs[0]->dtype != node->inputs[0]->dtype ||
+        !qn_map_pick()->unary[node->op])
+        return QN_OK;
+    return run_node(node, unary_piece, 1, qn_map_work(node->op), done);
+}
+
+qn_status qn_cpu_binary(qn_node *node, bool *done)
+{
+    const qn_map_kernel *kernel = qn_map_pick();
+    if (!is_float(node->inputs[0]->dtype))
+        return QN_OK;
+    if (kernel->binary[node->op])
+        return run_node(node, binary_piece, 2, 1, done);
+    if (kernel->compare[node->op])
+        return run_node(node, compare_piece, 2, 1, done);
+    return QN_OK;
+}
+
+qn_status qn_cpu_where(qn_node *node, bool *done)
+{
+    /* Of 64-bit elements only those of one number: complex64 is not aligned
+     * for them. */
+    if (node->outputs[0]->dtype == QN_COMPLEX64)
+        return QN_OK;
+    return run_node(node, select_piece, 3, 1, done);
+}
+
+qn_status qn_cpu_astype(qn_node *node, bool *done)
+{
+    if (!is_float(node->inputs[0]->dtype) || !is_float(node->outputs[0]->dtype))
+        return QN_OK;
+    return run_node(node, convert_piece, 1, 1, done);
+}
