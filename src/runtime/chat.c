@@ -1,0 +1,286 @@
+/* chat.c: conversations into prompts.
+ *
+ * The template gets the request's values as JSON.  What came from messages is
+ * tainted: its bytes can't be read as special tokens, so that a user can't
+ * write the model's own control tokens. */
+#include "runtime.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+
+#include <string.h>
+
+qn_status qn_chat_set(qn_chat_template *out, qn_str source)
+{
+    qn_chat_clear(out);
+    out->status = qn_template_parse(&out->parsed, source);
+    if (out->status)
+        qn_error_save(&out->error);
+    return out->status == QN_E_NOMEM ? QN_E_NOMEM : QN_OK;
+}
+
+void qn_chat_set_none(qn_chat_template *out)
+{
+    qn_chat_clear(out);
+    out->status = qn_fail(QN_E_UNSUPPORTED, "the model has no chat template");
+    qn_error_save(&out->error);
+}
+
+void qn_chat_clear(qn_chat_template *chat)
+{
+    qn_template_free(chat->parsed);
+    chat->parsed = NULL;
+    chat->status = QN_OK;
+}
+
+static qn_status parse_value(qn_json_doc **doc, const char *text,
+                             qn_json_type type, const char *name)
+{
+    qn_status status = qn_json_parse(doc, qn_str_of(text), 0);
+    if (status == QN_E_FORMAT)
+        status = QN_E_ARG; /* the caller's text, not a file */
+    if (!status && qn_json_root(*doc)->type != type)
+        status = qn_fail(QN_E_ARG, "%s: expected an %s, found %s", name,
+                         qn_json_type_name(type),
+                         qn_json_type_name(qn_json_root(*doc)->type));
+    return status ? qn_fail_where(status, "%s", name) : QN_OK;
+}
+
+/* The documents whose values the variables share. */
+typedef struct parts {
+    qn_json_doc *vars, *messages, *tools, *more;
+} parts;
+
+static void free_parts(parts *p)
+{
+    qn_json_doc_free(p->vars);
+    qn_json_doc_free(p->messages);
+    qn_json_doc_free(p->tools);
+    qn_json_doc_free(p->more);
+}
+
+static qn_status set(parts *p, qn_json *vars, const char *key,
+                     const qn_json *value)
+{
+    return qn_json_set(p->vars, vars, qn_str_of(key), value);
+}
+
+/* bos_token and its like, where the tokenizer has them. */
+static qn_status set_tokens(parts *p, qn_json *vars,
+                            const qn_tokenizer *tokenizer)
+{
+    const struct {
+        const char *key;
+        int32_t id;
+    } tokens[] = {
+        {"bos_token", qn_tokenizer_bos(tokenizer)},
+        {"eos_token", qn_tokenizer_eos(tokenizer)},
+        {"unk_token", qn_tokenizer_unk(tokenizer)},
+        {"pad_token", qn_tokenizer_pad(tokenizer)},
+    };
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens && !status; i++)
+        if (tokens[i].id >= 0)
+            status =
+                set(p, vars, tokens[i].key,
+                    qn_json_new_str(p->vars, qn_tokenizer_token_text(
+                                                 tokenizer, tokens[i].id)));
+    return status;
+}
+
+static qn_status make_vars(parts *p, const quern_model *model,
+                           const qn_template *tmpl, const quern_chat *chat)
+{
+    p->vars = qn_json_doc_new();
+    qn_json *vars = p->vars ? qn_json_new_object(p->vars) : NULL;
+    if (!vars)
+        return QN_E_NOMEM;
+    qn_status status =
+        parse_value(&p->messages, chat->messages, QN_JSON_T_ARRAY, "messages");
+    if (!status)
+        status = set(p, vars, "messages", qn_json_root(p->messages));
+    if (!status && chat->tools)
+        status = parse_value(&p->tools, chat->tools, QN_JSON_T_ARRAY, "tools");
+    if (!status && chat->tools)
+        status = set(p, vars, "tools", qn_json_root(p->tools));
+    if (!status)
+        status = set(p, vars, "add_generation_prompt",
+                     qn_json_new_bool(p->vars, chat->add_generation_prompt));
+    if (!status)
+        status = set_tokens(p, vars, model->tokenizer);
+    /* Models that can think do, unless the request says otherwise. */
+    if (!status && qn_template_mentions(tmpl, "enable_thinking"))
+        status =
+            set(p, vars, "enable_thinking", qn_json_new_bool(p->vars, true));
+    if (!status && chat->variables)
+        status = parse_value(&p->more, chat->variables, QN_JSON_T_OBJECT,
+                             "variables");
+    const qn_json *more =
+        !status && chat->variables ? qn_json_root(p->more) : NULL;
+    for (uint32_t i = 0; more && i < more->count && !status; i++)
+        status = qn_json_set(p->vars, vars, more->keys[i], &more->items[i]);
+    if (!status)
+        qn_json_doc_set_root(p->vars, vars);
+    return status;
+}
+
+qn_status qn_chat_render(const quern_model *model, const quern_chat *chat,
+                         qn_buf *text, qn_buf *taint)
+{
+    static const char *const tainted[] = {"messages", "tools", "documents"};
+    const qn_chat_template *used = chat->tools && model->tool_chat.parsed
+                                       ? &model->tool_chat
+                                       : &model->chat;
+    if (!chat->messages)
+        return qn_fail(QN_E_ARG, "messages: expected an array, found nothing");
+    if (!used->parsed) {
+        qn_error_restore(&used->error);
+        return used->status;
+    }
+    parts p = {0};
+    qn_status status = make_vars(&p, model, used->parsed, chat);
+    if (!status)
+        status =
+            qn_template_render(used->parsed, text, taint, qn_json_root(p.vars),
+                               tainted, sizeof tainted / sizeof *tainted);
+    free_parts(&p);
+    return status ? qn_fail_where(status, "chat template") : QN_OK;
+}
+
+qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
+                      qn_ids *out)
+{
+    qn_buf text = QN_BUF_INIT, taint = QN_BUF_INIT;
+    bool trusted = model->trust_content;
+    qn_status status =
+        qn_chat_render(model, chat, &text, trusted ? NULL : &taint);
+    if (!status)
+        status = qn_tokenizer_encode(
+            model->tokenizer, out, qn_buf_str(&text), QN_ENCODE_PARSE_SPECIAL,
+            trusted ? NULL : (const uint8_t *)taint.data);
+    qn_buf_free(&text);
+    qn_buf_free(&taint);
+    return status;
+}
+
+qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out)
+{
+    size_t first = out->size;
+    qn_status status = qn_tokenizer_encode(
+        model->tokenizer, out, text,
+        QN_ENCODE_ADD_SPECIAL | QN_ENCODE_PARSE_SPECIAL, NULL);
+    if (status)
+        return status;
+    int32_t bos = qn_tokenizer_bos(model->tokenizer);
+    size_t count = out->size - first;
+    int32_t *ids = out->data + first;
+    /* A text that spells the begin token gets no second one. */
+    if (count > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos) {
+        memmove(ids, ids + 1, (count - 1) * sizeof *ids);
+        out->size--;
+    }
+    if (count)
+        return QN_OK;
+    if (bos < 0)
+        return qn_fail(QN_E_ARG, "the prompt is empty");
+    return qn_ids_add(out, bos);
+}
+
+/* ---- the public side ---- */
+
+void quern_chat_init(quern_chat *chat)
+{
+    *chat = (quern_chat){.add_generation_prompt = true};
+}
+
+quern_status quern_render(const quern_model *model, const quern_chat *chat,
+                          char **text, size_t *size, quern_error *error)
+{
+    qn_buf buf = QN_BUF_INIT;
+    qn_status status = qn_chat_render(model, chat, &buf, NULL);
+    size_t length = buf.size;
+    char *taken = status ? NULL : qn_buf_take(&buf);
+    qn_buf_free(&buf);
+    if (!status && !taken)
+        status = QN_E_NOMEM;
+    if (!status) {
+        *text = taken;
+        if (size)
+            *size = length;
+    }
+    return qn_give(error, status);
+}
+
+/* Hands a list over to the caller; an empty one is not NULL. */
+static qn_status take_ids(qn_ids *list, int32_t **ids, size_t *count)
+{
+    if (!list->data) {
+        list->data = qn_alloc(sizeof *list->data);
+        if (!list->data)
+            return QN_E_NOMEM;
+    }
+    *ids = list->data;
+    *count = list->size;
+    *list = (qn_ids){0};
+    return QN_OK;
+}
+
+quern_status quern_render_ids(const quern_model *model, const quern_chat *chat,
+                              int32_t **ids, size_t *count, quern_error *error)
+{
+    qn_ids list = {0};
+    qn_status status = qn_chat_ids(model, chat, &list);
+    if (!status)
+        status = take_ids(&list, ids, count);
+    qn_ids_free(&list);
+    return qn_give(error, status);
+}
+
+quern_status quern_tokenize(const quern_model *model, const char *text,
+                            size_t size, unsigned flags, int32_t **ids,
+                            size_t *count, quern_error *error)
+{
+    qn_ids list = {0};
+    unsigned known = QUERN_ADD_SPECIAL | QUERN_PARSE_SPECIAL;
+    qn_status status = QN_OK;
+    if (flags & ~known)
+        status =
+            qn_fail(QN_E_ARG, "flags: expected 0..%u, found %u", known, flags);
+    unsigned how = 0;
+    if (flags & QUERN_ADD_SPECIAL)
+        how |= QN_ENCODE_ADD_SPECIAL;
+    if (flags & QUERN_PARSE_SPECIAL)
+        how |= QN_ENCODE_PARSE_SPECIAL;
+    if (!status)
+        status = qn_tokenizer_encode(model->tokenizer, &list,
+                                     (qn_str){text, size}, how, NULL);
+    if (!status)
+        status = take_ids(&list, ids, count);
+    qn_ids_free(&list);
+    return qn_give(error, status);
+}
+
+quern_status quern_detokenize(const quern_model *model, const int32_t *ids,
+                              size_t count, bool skip_special, char **text,
+                              size_t *size, quern_error *error)
+{
+    qn_buf buf = QN_BUF_INIT;
+    qn_status status =
+        qn_tokenizer_decode(model->tokenizer, &buf, ids, count, skip_special);
+    size_t length = buf.size;
+    char *taken = status ? NULL : qn_buf_take(&buf);
+    qn_buf_free(&buf);
+    if (!status && !taken)
+        status = QN_E_NOMEM;
+    if (!status) {
+        *text = taken;
+        if (size)
+            *size = length;
+    }
+    return qn_give(error, status);
+}
+
+void quern_free(void *ptr)
+{
+    qn_free(ptr);
+}

@@ -1,0 +1,219 @@
+/* filters.c: see filters.h.
+ *
+ * A vocabulary has 50,000 to 260,000 ids, and sorting it would cost as much
+ * as a layer of the model.  So top_p counts probability in buckets of log
+ * probability and sorts only the bucket in which the limit falls, and top_k
+ * selects.  Sums are in double, which makes their order irrelevant. */
+#include "filters.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static float maximum(const float *lp, int32_t n)
+{
+    float top = -INFINITY;
+    for (int32_t i = 0; i < n; i++)
+        top = lp[i] > top ? lp[i] : top;
+    return top;
+}
+
+/* qsort has no argument for the array; these are set around it, per thread. */
+static _Thread_local const float *sort_key;
+
+/* Ascending, lower ids first among equals. */
+static int ascending(const void *a, const void *b)
+{
+    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    if (sort_key[i] != sort_key[j])
+        return sort_key[i] < sort_key[j] ? -1 : 1;
+    return (i > j) - (i < j);
+}
+
+static void sort_ascending(int32_t *ids, int32_t count, const float *key)
+{
+    sort_key = key;
+    qsort(ids, (size_t)count, sizeof *ids, ascending);
+    sort_key = NULL;
+}
+
+/* Buckets of 1/16 in log probability below the likeliest id; the last one
+ * takes everything from 64 down, whose probability is nothing. */
+enum { BUCKETS = 1024, PER_UNIT = 16 };
+
+static int bucket_of(float lp, float top)
+{
+    float distance = (top - lp) * PER_UNIT;
+    return distance >= BUCKETS - 1 ? BUCKETS - 1 : (int)distance;
+}
+
+void qn_filter_top_p(float *lp, int32_t n, double p, int32_t *scratch)
+{
+    float top = maximum(lp, n);
+    if (p >= 1 || isinf(top))
+        return;
+    double mass[BUCKETS] = {0};
+    for (int32_t i = 0; i < n; i++)
+        if (!isinf(lp[i]))
+            mass[bucket_of(lp[i], top)] += exp(lp[i]);
+
+    /* From the unlikely end, the bucket in which the sum passes 1 - p. */
+    double limit = 1 - p, below = 0;
+    int edge = BUCKETS - 1;
+    while (edge > 0 && below + mass[edge] <= limit)
+        below += mass[edge--];
+
+    int32_t count = 0, best = 0;
+    for (int32_t i = 0; i < n; i++) {
+        best = lp[i] > lp[best] ? i : best;
+        if (isinf(lp[i]))
+            continue;
+        int bucket = bucket_of(lp[i], top);
+        if (bucket == edge)
+            scratch[count++] = i;
+        else if (bucket > edge)
+            lp[i] = -INFINITY;
+    }
+    sort_ascending(scratch, count, lp);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t id = scratch[i];
+        below += exp(lp[id]);
+        if (below <= limit && id != best)
+            lp[id] = -INFINITY;
+    }
+}
+
+void qn_filter_min_p(float *lp, int32_t n, double p)
+{
+    if (p <= 0)
+        return;
+    double limit = maximum(lp, n) + log(p);
+    for (int32_t i = 0; i < n; i++)
+        if (lp[i] < limit)
+            lp[i] = -INFINITY;
+}
+
+/* log of the sum of probabilities that are left. */
+static double log_mass(const float *lp, int32_t n)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += isinf(lp[i]) ? 0 : exp(lp[i]);
+    return log(sum);
+}
+
+static _Thread_local double sort_centre;
+
+/* By distance from the centre, lower ids first among equals. */
+static int nearest(const void *a, const void *b)
+{
+    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    double x = fabs(sort_key[i] - sort_centre);
+    double y = fabs(sort_key[j] - sort_centre);
+    if (x != y)
+        return x < y ? -1 : 1;
+    return (i > j) - (i < j);
+}
+
+void qn_filter_typical(float *lp, int32_t n, double p, int32_t *scratch)
+{
+    if (p >= 1)
+        return;
+    double norm = log_mass(lp, n), entropy = 0;
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (isinf(lp[i]))
+            continue;
+        scratch[count++] = i;
+        entropy -= exp(lp[i] - norm) * (lp[i] - norm);
+    }
+    /* -(lp - norm) near the entropy is lp near norm - entropy. */
+    sort_key = lp;
+    sort_centre = norm - entropy;
+    qsort(scratch, (size_t)count, sizeof *scratch, nearest);
+    sort_key = NULL;
+    double mass = 0;
+    for (int32_t i = 0; i < count; i++) {
+        bool reached = i > 0 && mass >= p;
+        mass += exp(lp[scratch[i]] - norm);
+        if (reached)
+            lp[scratch[i]] = -INFINITY;
+    }
+}
+
+static bool is_in(int32_t id, const int32_t *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == id)
+            return true;
+    return false;
+}
+
+void qn_filter_xtc(float *lp, int32_t n, double threshold,
+                   const int32_t *exempt, size_t exempt_count)
+{
+    double norm = log_mass(lp, n);
+    double limit = threshold > 0 ? log(threshold) + norm : -INFINITY;
+    float least = INFINITY;
+    for (int32_t i = 0; i < n; i++)
+        if (!isinf(lp[i]) && lp[i] > limit && lp[i] < least)
+            least = lp[i];
+    for (int32_t i = 0; i < n; i++)
+        if (!isinf(lp[i]) && lp[i] > least && !is_in(i, exempt, exempt_count))
+            lp[i] = -INFINITY;
+}
+
+/* Reorders `ids` so that the k largest come first, in any order. */
+static void select_largest(int32_t *ids, int32_t count, int32_t k,
+                           const float *key)
+{
+    int32_t low = 0, high = count - 1;
+    while (low < high) {
+        /* Median of three against sorted input. */
+        int32_t middle = low + (high - low) / 2;
+        float a = key[ids[low]], b = key[ids[middle]], c = key[ids[high]];
+        float pivot = a > b ? (b > c   ? b
+                               : a > c ? c
+                                       : a)
+                            : (a > c   ? a
+                               : b > c ? c
+                                       : b);
+        int32_t i = low, j = high;
+        while (i <= j) {
+            while (key[ids[i]] > pivot)
+                i++;
+            while (key[ids[j]] < pivot)
+                j--;
+            if (i <= j) {
+                int32_t swap = ids[i];
+                ids[i++] = ids[j];
+                ids[j--] = swap;
+            }
+        }
+        if (k - 1 <= j)
+            high = j;
+        else if (k - 1 >= i)
+            low = i;
+        else
+            return;
+    }
+}
+
+void qn_filter_top_k(float *lp, int32_t n, int32_t k, int32_t *scratch)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!isinf(lp[i]))
+            scratch[count++] = i;
+    if (k <= 0 || k >= count)
+        return;
+    select_largest(scratch, count, k, lp);
+    float least = INFINITY;
+    for (int32_t i = 0; i < k; i++)
+        least = lp[scratch[i]] < least ? lp[scratch[i]] : least;
+    int32_t above = 0;
+    for (int32_t i = 0; i < n; i++)
+        above += lp[i] > least;
+    for (int32_t i = 0, equal = k - above; i < n; i++)
+        if (lp[i] < least || (lp[i] == least && equal-- <= 0))
+            lp[i] = -INFINITY;
+}

@@ -1,0 +1,553 @@
+/* model.c: everything that is read when a model is opened. */
+#include "runtime.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "kv/engine.h"
+#include "sampler.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    DEFAULT_CTX = 8192,
+    DEFAULT_CHUNK = 512,
+    MAX_CHUNK = 65536,
+    MAX_THREADS = 512,
+    KV_STEP = 256,
+    MAX_SMALL_FILE = 64 << 20, /* configurations and templates */
+    MAX_TOKENIZER_FILE = 512 << 20
+};
+
+/* ---- options ---- */
+
+void quern_options_init(quern_options *options)
+{
+    *options = (quern_options){0};
+}
+
+static qn_status bad_option(const char *name, const char *expected,
+                            long long found)
+{
+    qn_status status =
+        qn_fail(QN_E_ARG, "%s: expected %s, found %lld", name, expected, found);
+    return qn_fail_where(status, "%s", name);
+}
+
+static qn_status check_options(const quern_options *o)
+{
+    if ((int)o->dtype < 0 || o->dtype > QUERN_DTYPE_BF16)
+        return bad_option("dtype", "auto, f32, f16 or bf16", o->dtype);
+    if ((int)o->kv < 0 || o->kv > QUERN_DTYPE_BF16)
+        return bad_option("kv", "auto, f32, f16 or bf16", o->kv);
+    if (o->ctx < 0)
+        return bad_option("ctx", "0 or more", o->ctx);
+    if (o->threads < 0 || o->threads > MAX_THREADS)
+        return bad_option("threads", "0..512", o->threads);
+    if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
+        return bad_option("prefill_chunk", "0..65536", o->prefill_chunk);
+    return QN_OK;
+}
+
+static mlx_dtype dtype_of(quern_dtype dtype, mlx_dtype automatic)
+{
+    switch (dtype) {
+    case QUERN_DTYPE_AUTO:
+        return automatic;
+    case QUERN_DTYPE_F32:
+        return MLX_FLOAT32;
+    case QUERN_DTYPE_F16:
+        return MLX_FLOAT16;
+    case QUERN_DTYPE_BF16:
+        return MLX_BFLOAT16;
+    }
+    return automatic;
+}
+
+static const char *dtype_name(mlx_dtype dtype)
+{
+    return dtype == MLX_FLOAT32 ? "f32" : dtype == MLX_FLOAT16 ? "f16" : "bf16";
+}
+
+/* ---- files beside the weights ---- */
+
+/* A whole file of the directory; *text is NULL when it is not there. */
+static qn_status read_beside(const char *dir, const char *name, size_t limit,
+                             bool needed, char **text, size_t *size)
+{
+    *text = NULL;
+    *size = 0;
+    char *path = qn_path_join(dir, name);
+    if (!path)
+        return QN_E_NOMEM;
+    qn_status status = QN_OK;
+    if (qn_path_exists(path))
+        status = qn_file_read(text, size, path, limit);
+    else if (needed)
+        status = qn_fail(QN_E_NOTFOUND, "%s is missing", name);
+    if (status)
+        qn_fail_where(status, "%s", path);
+    qn_free(path);
+    return status;
+}
+
+/* The same, parsed; *doc is NULL when it is not there. */
+static qn_status parse_beside(const char *dir, const char *name,
+                              qn_json_doc **doc)
+{
+    char *text;
+    size_t size;
+    *doc = NULL;
+    qn_status status =
+        read_beside(dir, name, MAX_SMALL_FILE, false, &text, &size);
+    if (status || !text)
+        return status;
+    status = qn_json_parse(doc, (qn_str){text, size}, QN_JSON_ALLOW_BOM);
+    qn_free(text);
+    return status ? qn_fail_where(status, "%s/%s", dir, name) : QN_OK;
+}
+
+static qn_status read_config(qn_config *out, const char *dir)
+{
+    char *text;
+    size_t size;
+    qn_status status =
+        read_beside(dir, "config.json", MAX_SMALL_FILE, true, &text, &size);
+    if (status)
+        return status;
+    char *path = qn_path_join(dir, "config.json");
+    status = path ? qn_config_from_json(out, (qn_str){text, size}, path)
+                  : QN_E_NOMEM;
+    qn_free(path);
+    qn_free(text);
+    return status;
+}
+
+/* ---- tokenizer ---- */
+
+static qn_status load_directory_tokenizer(quern_model *m, const char *dir)
+{
+    char *json = NULL, *config = NULL;
+    size_t json_size = 0, config_size = 0;
+    qn_status status = read_beside(dir, "tokenizer.json", MAX_TOKENIZER_FILE,
+                                   true, &json, &json_size);
+    if (!status)
+        status = read_beside(dir, "tokenizer_config.json", MAX_SMALL_FILE,
+                             false, &config, &config_size);
+    if (!status)
+        status = qn_tokenizer_from_json(
+            &m->tokenizer, (qn_bytes){(const uint8_t *)json, json_size},
+            (qn_bytes){(const uint8_t *)config, config_size});
+    qn_free(json);
+    qn_free(config);
+    return status ? qn_fail_where(status, "%s/tokenizer.json", dir) : QN_OK;
+}
+
+static qn_status load_tokenizer(quern_model *m, const qn_weights *weights)
+{
+    const qn_gguf *gguf = qn_weights_gguf(weights);
+    if (!gguf)
+        return load_directory_tokenizer(m, qn_weights_dir(weights));
+    qn_status status = qn_tokenizer_from_gguf(&m->tokenizer, gguf);
+    return status ? qn_fail_where(status, "%s", m->path) : QN_OK;
+}
+
+/* ---- templates ---- */
+
+/* `value` is a template, or a list of {name, template}. */
+static qn_status set_from_json(quern_model *m, const qn_json *value,
+                               bool *found)
+{
+    qn_str text;
+    if (!value)
+        return QN_OK;
+    if (qn_json_as_str(value, &text)) {
+        *found = true;
+        return qn_chat_set(&m->chat, text);
+    }
+    for (uint32_t i = 0; value->type == QN_JSON_T_ARRAY && i < value->count;
+         i++) {
+        const qn_json *item = &value->items[i];
+        qn_str name;
+        if (!qn_json_as_str(qn_json_get(item, "name"), &name) ||
+            !qn_json_as_str(qn_json_get(item, "template"), &text))
+            continue;
+        qn_chat_template *into = qn_str_is(name, "default")    ? &m->chat
+                                 : qn_str_is(name, "tool_use") ? &m->tool_chat
+                                                               : NULL;
+        qn_status status = into ? qn_chat_set(into, text) : QN_OK;
+        if (status)
+            return status;
+        *found |= into != NULL;
+    }
+    return QN_OK;
+}
+
+static qn_status set_from_json_file(quern_model *m, const char *dir,
+                                    const char *name, bool *found)
+{
+    qn_json_doc *doc;
+    qn_status status = parse_beside(dir, name, &doc);
+    if (!status && doc)
+        status = set_from_json(
+            m, qn_json_get(qn_json_root(doc), "chat_template"), found);
+    qn_json_doc_free(doc);
+    return status;
+}
+
+/* The file of its own wins over the JSON file of its own, which wins over the
+ * tokenizer's configuration. */
+static qn_status load_directory_template(quern_model *m, const char *dir,
+                                         bool *found)
+{
+    char *text;
+    size_t size;
+    qn_status status = read_beside(dir, "chat_template.jinja", MAX_SMALL_FILE,
+                                   false, &text, &size);
+    if (!status && text) {
+        *found = true;
+        status = qn_chat_set(&m->chat, (qn_str){text, size});
+    }
+    qn_free(text);
+    if (!status && !*found)
+        status = set_from_json_file(m, dir, "chat_template.json", found);
+    if (!status && !*found)
+        status = set_from_json_file(m, dir, "tokenizer_config.json", found);
+    return status;
+}
+
+static qn_status load_template(quern_model *m, const qn_weights *weights,
+                               const char *given)
+{
+    const qn_gguf *gguf = qn_weights_gguf(weights);
+    qn_status status = QN_OK;
+    bool found = false;
+    qn_str text;
+    qn_chat_set_none(&m->chat);
+    qn_chat_set_none(&m->tool_chat);
+    if (given)
+        return qn_chat_set(&m->chat, qn_str_of(given));
+    if (!gguf)
+        return load_directory_template(m, qn_weights_dir(weights), &found);
+    status = qn_gguf_get_str(gguf, "tokenizer.chat_template", &text);
+    if (status)
+        return status == QN_E_NOTFOUND ? QN_OK
+                                       : qn_fail_where(status, "%s", m->path);
+    return qn_chat_set(&m->chat, text);
+}
+
+/* ---- generation_config.json ---- */
+
+static void set_default_sampling(quern_sampling *s)
+{
+    *s = (quern_sampling){
+        .temperature = 1,
+        .top_p = 1,
+        .typical_p = 1,
+        .repetition_context_size = 20,
+        .presence_context_size = 20,
+        .frequency_context_size = 20,
+    };
+}
+
+static qn_status read_number(const qn_json *root, const char *key, double *out)
+{
+    const qn_json *value = qn_json_get(root, key);
+    if (!value || value->type == QN_JSON_T_NULL)
+        return QN_OK;
+    if (qn_json_as_double(value, out))
+        return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: expected a number, found %s", key,
+                   qn_json_type_name(value->type));
+}
+
+static qn_status read_sampling(const qn_json *root, quern_sampling *s)
+{
+    double top_k = s->top_k;
+    const struct {
+        const char *key;
+        double *out;
+    } rows[] = {
+        {"temperature", &s->temperature},
+        {"top_p", &s->top_p},
+        {"min_p", &s->min_p},
+        {"typical_p", &s->typical_p},
+        {"repetition_penalty", &s->repetition_penalty},
+        {"top_k", &top_k},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_status status = read_number(root, rows[i].key, rows[i].out);
+        if (status)
+            return status;
+    }
+    if (!(top_k >= -1 && top_k <= INT32_MAX))
+        return qn_fail(QN_E_FORMAT, "top_k: expected -1 or more, found %g",
+                       top_k);
+    s->top_k = (int32_t)top_k;
+    bool draws = true;
+    const qn_json *value = qn_json_get(root, "do_sample");
+    if (value && value->type != QN_JSON_T_NULL &&
+        !qn_json_as_bool(value, &draws))
+        return qn_fail(QN_E_FORMAT,
+                       "do_sample: expected true or false, "
+                       "found %s",
+                       qn_json_type_name(value->type));
+    if (!draws)
+        s->temperature = 0;
+    qn_status status = qn_sampling_check(s, INT32_MAX);
+    return status == QN_E_ARG ? QN_E_FORMAT : status;
+}
+
+static qn_status read_generation_config(quern_model *m, const char *dir,
+                                        qn_config *config)
+{
+    qn_json_doc *doc;
+    char where[QN_ERROR_SIZE];
+    snprintf(where, sizeof where, "%s/generation_config.json", dir);
+    qn_status status = parse_beside(dir, "generation_config.json", &doc);
+    if (status || !doc)
+        return status;
+    const qn_json *root = qn_json_root(doc);
+    const qn_json *ends = qn_json_get(root, "eos_token_id");
+    status = read_sampling(root, &m->defaults);
+    if (!status && ends && ends->type != QN_JSON_T_NULL)
+        status = qn_config_set_end_ids(config, ends, where);
+    qn_json_doc_free(doc);
+    return status ? qn_fail_where(status, "%s", where) : QN_OK;
+}
+
+/* ---- putting it together ---- */
+
+/* The configuration's end ids, else the tokenizer's. */
+static qn_status set_end_ids(quern_model *m, const qn_config *config)
+{
+    qn_status status = QN_OK;
+    for (int i = 0; i < config->end_count && !status; i++)
+        if (config->end_ids[i] < config->vocab_size)
+            status = qn_ids_add(&m->end_ids, config->end_ids[i]);
+    if (status || (config->end_count && !config->gguf))
+        return status;
+    return qn_tokenizer_end_ids(m->tokenizer, &m->end_ids);
+}
+
+static qn_status set_sizes(quern_model *m, const qn_config *c,
+                           const quern_options *o)
+{
+    m->ctx = o->ctx                           ? o->ctx
+             : c->max_positions < DEFAULT_CTX ? c->max_positions
+                                              : DEFAULT_CTX;
+    if (m->ctx > c->max_positions || m->ctx > INT32_MAX) {
+        qn_status status =
+            qn_fail(QN_E_ARG, "ctx: the model allows at most %lld, found %lld",
+                    (long long)c->max_positions, (long long)m->ctx);
+        return qn_fail_where(status, "ctx");
+    }
+    m->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK;
+    m->dtype = dtype_of(o->dtype, MLX_FLOAT32);
+    m->vocab = c->vocab_size;
+    int32_t known = qn_tokenizer_count(m->tokenizer);
+    m->token_count = known < m->vocab ? known : m->vocab;
+    mlx_dtype kv = m->dtype == MLX_BFLOAT16 ? MLX_BFLOAT16 : MLX_FLOAT16;
+    m->kv = (qn_kv_shape){
+        .layers = c->layers,
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .dtype = dtype_of(o->kv, kv),
+        .step = KV_STEP,
+        .limit = (int)m->ctx,
+    };
+    return QN_OK;
+}
+
+static void warn(void *data, qn_log_level level, const char *text)
+{
+    const quern_model *m = data;
+    if (m->log)
+        m->log(m->log_data, (quern_log_level)level, text);
+}
+
+static qn_status open_stream(quern_model *m)
+{
+    mlx_device device = {NULL};
+    qn_status status = qn_engine(mlx_get_default_device(&device));
+    if (!status) {
+        m->stream = mlx_stream_new_thread_unsafe(device);
+        status = qn_engine_made(m->stream.ctx);
+    }
+    mlx_device_free(device);
+    return status;
+}
+
+static qn_status load_model(quern_model *m, qn_weights *weights,
+                            qn_config *config, const quern_options *options)
+{
+    qn_model_options model_options = {
+        .dtype = m->dtype,
+        .stream = m->stream,
+        .lenient = options->lenient_weights,
+        .warn = warn,
+        .warn_data = m,
+    };
+    m->tensors = qn_weights_count(weights);
+    return qn_model_load(&m->model, weights, config, &model_options);
+}
+
+static qn_status load_parts(quern_model *m, qn_weights *weights,
+                            qn_config *config, const quern_options *options)
+{
+    const char *dir = qn_weights_dir(weights);
+    qn_status status = QN_OK;
+    set_default_sampling(&m->defaults);
+    if (dir)
+        status = read_generation_config(m, dir, config);
+    if (!status)
+        status = load_tokenizer(m, weights);
+    if (!status)
+        status = load_template(m, weights, options->chat_template);
+    if (!status)
+        status = set_end_ids(m, config);
+    if (!status)
+        status = set_sizes(m, config, options);
+    if (!status)
+        status = open_stream(m);
+    return status ? status : load_model(m, weights, config, options);
+}
+
+/* A directory's config.json is read before its weights are looked for, so
+ * that the message for a folder that is no model names it. */
+static qn_status check_directory(const char *path)
+{
+    if (!qn_path_is_dir(path))
+        return QN_OK;
+    char *name = qn_path_join(path, "config.json");
+    if (!name)
+        return QN_E_NOMEM;
+    qn_status status = QN_OK;
+    if (!qn_path_exists(name)) {
+        status = qn_fail(QN_E_NOTFOUND, "config.json is missing");
+        qn_fail_where(status, "%s", name);
+    }
+    qn_free(name);
+    return status;
+}
+
+static qn_status load(quern_model *m, const quern_options *options)
+{
+    qn_weights *weights = NULL;
+    qn_config config = {0};
+    qn_status status = check_options(options);
+    if (!status)
+        status = check_directory(m->path);
+    if (!status)
+        status = qn_weights_open(&weights, m->path);
+    if (!status && qn_weights_gguf(weights))
+        status =
+            qn_config_from_gguf(&config, qn_weights_gguf(weights), m->path);
+    else if (!status)
+        status = read_config(&config, qn_weights_dir(weights));
+    if (!status)
+        status = load_parts(m, weights, &config, options);
+    qn_config_clear(&config);
+    qn_weights_free(weights);
+    return status;
+}
+
+quern_status quern_model_load(quern_model **out, const char *path,
+                              const quern_options *options, quern_error *error)
+{
+    quern_options defaults;
+    quern_options_init(&defaults);
+    double start = qn_now();
+    if (!options)
+        options = &defaults;
+    quern_model *m = qn_calloc(1, sizeof *m);
+    if (!m)
+        return qn_give(error, QN_E_NOMEM);
+    pthread_mutex_init(&m->lock, NULL);
+    m->log = options->log;
+    m->log_data = options->log_data;
+    m->trust_content = options->trust_content;
+    qn_engine_start();
+    m->path = qn_strdup(path);
+    qn_status status = m->path ? load(m, options) : QN_E_NOMEM;
+    m->load_seconds = qn_now() - start;
+    if (status) {
+        qn_error kept;
+        qn_error_save(&kept);
+        quern_model_free(m);
+        qn_error_restore(&kept);
+    } else {
+        *out = m;
+    }
+    return qn_give(error, status);
+}
+
+void quern_model_free(quern_model *m)
+{
+    if (!m)
+        return;
+    qn_model_free(m->model);
+    qn_tokenizer_free(m->tokenizer);
+    qn_chat_clear(&m->chat);
+    qn_chat_clear(&m->tool_chat);
+    qn_ids_free(&m->end_ids);
+    if (m->stream.ctx)
+        mlx_stream_free(m->stream);
+    pthread_mutex_destroy(&m->lock);
+    qn_free(m->path);
+    qn_free(m);
+    mlx_clear_cache();
+}
+
+void quern_model_info(const quern_model *m, quern_info *info)
+{
+    const qn_config *c = qn_model_config(m->model);
+    const qn_model_sums *sums = qn_model_totals(m->model);
+    *info = (quern_info){
+        .path = m->path,
+        .format = c->gguf ? "gguf" : "mlx",
+        .family = c->family,
+        .name = c->name,
+        .quantization = sums->form,
+        .dtype = dtype_name(m->dtype),
+        .kv = dtype_name(m->kv.dtype),
+        .tokenizer = qn_tokenizer_kind(m->tokenizer),
+        .has_chat_template = m->chat.parsed != NULL,
+        .tied_embeddings = sums->tied,
+        .vocab_size = m->vocab,
+        .layers = c->layers,
+        .hidden = c->hidden,
+        .intermediate = c->intermediate,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .sliding_window = c->sliding_window,
+        .max_ctx = c->max_positions,
+        .ctx = m->ctx,
+        .parameters = sums->parameters,
+        .weight_bytes = sums->bytes,
+        .bits_per_weight = sums->parameters ? 8.0 * (double)sums->bytes /
+                                                  (double)sums->parameters
+                                            : 0,
+        .kv_bytes_per_token = qn_kv_token_bytes(&m->kv),
+        .tensors = m->tensors,
+        .load_seconds = m->load_seconds,
+    };
+}
+
+const int32_t *quern_end_ids(const quern_model *m, size_t *count)
+{
+    *count = m->end_ids.size;
+    return m->end_ids.data;
+}
+
+void quern_request_init(quern_request *request, const quern_model *m)
+{
+    *request = (quern_request){
+        .sampling = m->defaults,
+        .max_tokens = 512,
+    };
+    quern_chat_init(&request->chat);
+}

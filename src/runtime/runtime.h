@@ -1,0 +1,103 @@
+/* runtime.h: what the files of this room know of each other.
+ *
+ * model.c loads, chat.c renders conversations, session.c computes sequences,
+ * sampler.c picks tokens, stops.c ends answers, generate.c joins them. */
+#ifndef QN_RUNTIME_RUNTIME_H
+#define QN_RUNTIME_RUNTIME_H
+
+#include "base/status.h"
+#include "kv/cache.h"
+#include "model/model.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+#include <quern/quern.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A chat template, or why there is none that works. */
+typedef struct qn_chat_template {
+    qn_template *parsed; /* NULL: see status */
+    qn_status status;
+    qn_error error;
+} qn_chat_template;
+
+struct quern_model {
+    char *path;
+    qn_model *model;
+    qn_tokenizer *tokenizer;
+    /* The second one is for requests with tools, where the model has it. */
+    qn_chat_template chat, tool_chat;
+    bool trust_content;
+    quern_sampling defaults;
+    qn_ids end_ids;
+    int32_t vocab;       /* logits per position */
+    int32_t token_count; /* of these, ids that the tokenizer knows */
+    qn_kv_shape kv;
+    mlx_dtype dtype;
+    int64_t ctx;
+    int prefill_chunk;
+    size_t tensors;
+    double load_seconds;
+    void (*log)(void *data, quern_log_level level, const char *text);
+    void *log_data;
+    mlx_stream stream;
+    /* Who builds graphs on the stream and evaluates them holds this. */
+    pthread_mutex_t lock;
+};
+
+struct quern_session {
+    quern_model *model;
+    qn_kv_cache *cache;
+    qn_ids ids;       /* the tokens in the cache */
+    mlx_array logits; /* float32 [1, 1, vocab] of the last one, or no array */
+    atomic_bool cancelled;
+};
+
+/* Fills *error (may be NULL) from the thread's error slot; returns the status
+ * as the public type. */
+quern_status qn_give(quern_error *error, qn_status status);
+
+/* Seconds of a clock that only goes forward. */
+double qn_now(void);
+
+/* ---- chat.c ---- */
+
+/* Parses `source` into *out; a template that can't be parsed is kept as its
+ * error.  QN_E_NOMEM alone is returned. */
+qn_status qn_chat_set(qn_chat_template *out, qn_str source);
+/* Marks *out as "this model has no template". */
+void qn_chat_set_none(qn_chat_template *out);
+void qn_chat_clear(qn_chat_template *chat);
+/* Appends the rendered text, and the bitmap of its tainted bytes to `taint`
+ * (may be NULL). */
+qn_status qn_chat_render(const quern_model *model, const quern_chat *chat,
+                         qn_buf *text, qn_buf *taint);
+/* Appends the ids of the rendered text. */
+qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
+                      qn_ids *out);
+/* Appends the ids of a raw prompt; an empty one becomes the begin token. */
+qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out);
+
+/* ---- session.c ---- */
+
+/* What is computed beside the logits of the last position. */
+typedef struct qn_pick {
+    int32_t id;  /* the likeliest token, lowest id first */
+    float logit; /* its logit; NaN when any logit is NaN */
+} qn_pick;
+
+typedef bool (*qn_progress_fn)(void *data, size_t done);
+
+/* Appends `count` tokens in chunks.  After each but the last `progress` (may
+ * be NULL) is called; false cancels.  *pick may be NULL. */
+qn_status qn_session_append(quern_session *session, const int32_t *ids,
+                            size_t count, qn_pick *pick,
+                            qn_progress_fn progress, void *data);
+/* The logits of the last position, borrowed until the next append. */
+qn_status qn_session_last(quern_session *session, const float **out);
+/* Keeps the first `length` tokens. */
+qn_status qn_session_keep(quern_session *session, size_t length);
+
+#endif
