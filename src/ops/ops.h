@@ -99,6 +99,8 @@ qn_status qn_op_round(qn_array **out, qn_array *x, int decimals, qn_stream *s);
 qn_status qn_op_nan_to_num(qn_array **out, qn_array *x, float nan,
                            const float *posinf, const float *neginf,
                            qn_stream *s);
+qn_status qn_op_from_fp8(qn_array **out, qn_array *x, qn_dtype dtype,
+                         qn_stream *s);
 /* out[0] the quotient, out[1] the remainder. */
 qn_status qn_op_divmod(qn_array **out, qn_array *a, qn_array *b, qn_stream *s);
 /* min or max may be NULL, not both. */
