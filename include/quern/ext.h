@@ -35,6 +35,20 @@ const char *quern_library_path(void);
  * after an error report. */
 const char *quern_device_architecture(void);
 
+/* --- The engine itself ---------------------------------------------------- */
+
+/* Opens the array library and checks its version; call it before any other
+ * function of the MLX C API.  Where the engine is built in there is nothing to
+ * do.  Returns 0, or 1 with a message for quern_error_take.  Failure is not
+ * kept: a later call tries again. */
+int quern_engine_open(void);
+
+/* Threads that compute inside one operation, the calling one included: 1 to
+ * 512, or 0 for one on each core that the process may use.  Takes effect with
+ * the next evaluation; not while one runs.  Never changes a result.  Returns 0,
+ * or 1 for another number.  Over another library: does nothing. */
+int quern_set_threads(int threads);
+
 #ifdef __cplusplus
 }
 #endif
