@@ -39,7 +39,8 @@ static void print_and_exit(const char *message, void *data)
     exit(255);
 }
 
-static handler fallback = {.refs = 1, .call = print_and_exit};
+/* Counts one reference more than it gives up: it is never destroyed. */
+static handler fallback = {.refs = 2, .call = print_and_exit};
 static handler *current = &fallback; /* under QN_LOCK_HANDLER */
 
 static _Thread_local char last[MESSAGE_SIZE];
