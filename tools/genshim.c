@@ -74,9 +74,17 @@ static void scan(const char *path)
 #define TABLE "qn_shim_"
 #endif
 
+/* Symbols of this program alone, so that the jumps need no indirection. */
+#ifdef __APPLE__
+#define HIDDEN ".private_extern "
+#else
+#define HIDDEN ".hidden "
+#endif
+
 static void write_jump(FILE *out, const char *name, int slot)
 {
-    fprintf(out, ".globl " SYMBOL "\n" SYMBOL ":\n", name, name);
+    fprintf(out, ".globl " SYMBOL "\n" HIDDEN SYMBOL "\n" SYMBOL ":\n", name,
+            name, name);
 #if defined(__aarch64__) && defined(__APPLE__)
     fprintf(out, "    adrp x16, " TABLE "table@PAGE\n"
                  "    add x16, x16, " TABLE "table@PAGEOFF\n");
@@ -110,13 +118,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         if (used[i])
             write_jump(out, names[i], slots++);
-    fprintf(out, ".data\n.p2align 3\n.globl " TABLE "names\n" TABLE "names:\n");
+    fprintf(out, ".data\n.p2align 3\n.globl " TABLE "names\n" HIDDEN TABLE "names\n" TABLE "names:\n");
     for (int i = 0, slot = 0; i < count; i++)
         if (used[i])
             fprintf(out, "    .quad Lname%d\n", slot++);
-    fprintf(out, ".globl " TABLE "table\n" TABLE "table:\n    .zero %d\n",
+    fprintf(out, ".globl " TABLE "table\n" HIDDEN TABLE "table\n" TABLE "table:\n    .zero %d\n",
             slots * 8);
-    fprintf(out, ".globl " TABLE "count\n" TABLE "count:\n    .long %d\n",
+    fprintf(out, ".globl " TABLE "count\n" HIDDEN TABLE "count\n" TABLE "count:\n    .long %d\n",
             slots);
     for (int i = 0, slot = 0; i < count; i++)
         if (used[i])

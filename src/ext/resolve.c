@@ -2,7 +2,6 @@
 #include "resolve.h"
 
 #include "base/alloc.h"
-#include "base/cpu.h"
 #include "base/file.h"
 
 #include <mlx/c/mlx.h>
