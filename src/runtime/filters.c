@@ -62,9 +62,8 @@ void qn_filter_top_p(float *lp, int32_t n, double p, int32_t *scratch)
     while (edge > 0 && below + mass[edge] <= limit)
         below += mass[edge--];
 
-    int32_t count = 0, best = 0;
+    int32_t count = 0;
     for (int32_t i = 0; i < n; i++) {
-        best = lp[i] > lp[best] ? i : best;
         if (isinf(lp[i]))
             continue;
         int bucket = bucket_of(lp[i], top);
@@ -74,11 +73,11 @@ void qn_filter_top_p(float *lp, int32_t n, double p, int32_t *scratch)
             lp[i] = -INFINITY;
     }
     sort_ascending(scratch, count, lp);
-    for (int32_t i = 0; i < count; i++) {
-        int32_t id = scratch[i];
-        below += exp(lp[id]);
-        if (below <= limit && id != best)
-            lp[id] = -INFINITY;
+    /* The last one stays whatever rounding says: something must. */
+    for (int32_t i = 0; i + 1 < count; i++) {
+        below += exp(lp[scratch[i]]);
+        if (below <= limit)
+            lp[scratch[i]] = -INFINITY;
     }
 }
 
