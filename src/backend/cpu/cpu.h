@@ -21,6 +21,11 @@ qn_status qn_cpu_unary(qn_node *node, bool *done);
 qn_status qn_cpu_binary(qn_node *node, bool *done);
 qn_status qn_cpu_where(qn_node *node, bool *done);
 qn_status qn_cpu_astype(qn_node *node, bool *done);
+qn_status qn_cpu_softmax(qn_node *node, bool *done);
+qn_status qn_cpu_norm(qn_node *node, bool *done);
+qn_status qn_cpu_logsumexp(qn_node *node, bool *done);
+qn_status qn_cpu_arg_reduce(qn_node *node, bool *done);
+qn_status qn_cpu_rope(qn_node *node, bool *done);
 
 /* Memory for one node's run: `count` pieces of `size` bytes, one per worker,
  * each on cache lines of its own.  Free with qn_buffer_unref. */

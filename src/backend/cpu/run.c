@@ -16,6 +16,12 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_SDPA] = qn_cpu_attention,
     [QN_OP_SELECT] = qn_cpu_where,
     [QN_OP_ASTYPE] = qn_cpu_astype,
+    [QN_OP_SOFTMAX] = qn_cpu_softmax,
+    [QN_OP_RMS_NORM] = qn_cpu_norm,
+    [QN_OP_LAYER_NORM] = qn_cpu_norm,
+    [QN_OP_LOGSUMEXP] = qn_cpu_logsumexp,
+    [QN_OP_ARG_REDUCE] = qn_cpu_arg_reduce,
+    [QN_OP_ROPE] = qn_cpu_rope,
 };
 
 static qn_status run(qn_node *node)
