@@ -351,15 +351,44 @@ static qn_status parse_whitespace_split(step *s, const qn_json *value,
     return QN_OK;
 }
 
-/* Words, and runs of what is neither a word nor white space. */
-static qn_status parse_whitespace(step *s, const qn_json *value,
-                                  const qn_jpath *at)
+/* Whitespace: runs of word characters, and runs of what is neither these nor
+ * white space. */
+static qn_status run_whitespace(const step *s, qn_words *words)
 {
+    enum { KINDS = QN_UC_WORD | QN_UC_SPACE };
+    (void)s;
+    qn_status status = QN_OK;
+    words->spare.size = 0;
+    for (size_t i = 0; !status && i < words->list.size; i++) {
+        qn_word word = words->list.data[i];
+        while (!status && word.begin < word.end) {
+            size_t at = word.begin;
+            unsigned run = 0;
+            while (at < word.end) {
+                uint32_t code;
+                size_t size = (size_t)qn_uc_next(words->text.data + at, &code);
+                unsigned next = qn_uc_class(code) & KINDS;
+                if (at > word.begin && next != run)
+                    break;
+                run = next;
+                at += size;
+            }
+            if (!(run & QN_UC_SPACE))
+                status = add_word(&words->spare, word.begin, at);
+            word.begin = at;
+        }
+    }
+    take_spare(words);
+    return status;
+}
+
+static qn_status parse_nothing(step *s, const qn_json *value,
+                               const qn_jpath *at)
+{
+    (void)s;
     (void)value;
-    s->behavior = REMOVED;
-    s->invert = true;
-    qn_status status = qn_regex_new(&s->regex, QN_STR("\\w+|[^\\w\\s]+"));
-    return status ? qn_jpath_where(at, status) : QN_OK;
+    (void)at;
+    return QN_OK;
 }
 
 /* ---- ByteLevel ---- */
@@ -500,7 +529,8 @@ static const kind metaspace_kind = {"Metaspace", parse_metaspace,
                                     run_metaspace};
 static const kind punctuation_kind = {"Punctuation", parse_punctuation,
                                       run_split};
-static const kind whitespace_kind = {"Whitespace", parse_whitespace, run_split};
+static const kind whitespace_kind = {"Whitespace", parse_nothing,
+                                     run_whitespace};
 static const kind whitespace_split_kind = {"WhitespaceSplit",
                                            parse_whitespace_split, run_split};
 

@@ -2,10 +2,11 @@
  *
  * Tokenizer files are written for Oniguruma with Ruby's syntax.  Most of an
  * expression means the same in PCRE2; `translate` rewrites the classes that
- * do not: \s is exactly White_Space (PCRE2 adds U+180E), \w counts marks and
- * connectors, \d is decimal digits of any script, \h is a hexadecimal digit.
- * ^ and $ match at every line.  A class inside a class and && are refused:
- * PCRE2 would take them for plain characters. */
+ * do not: \s is exactly White_Space (PCRE2 adds U+180E); \w is alphabetic
+ * characters, marks, decimal digits, connectors and the six numbers of
+ * Latin-1, and \b goes by it; \d is decimal digits of any script; \h is a
+ * hexadecimal digit.  ^ and $ match at every line.  A class inside a class
+ * and && are refused: PCRE2 would take them for plain characters. */
 #include "regex.h"
 
 #include "base/alloc.h"
@@ -39,8 +40,15 @@ struct qn_regex_run {
 #define SPACE_ITEMS                                                            \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"           \
     "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORD_ITEMS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD_ITEMS                                                             \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"    \
+    "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"            \
+    "\\x{1f170}-\\x{1f189}"
 #define HEX_ITEMS "0-9A-Fa-f"
+/* \b and \B by our words, not PCRE2's. */
+#define WORD "[" WORD_ITEMS "]"
+#define BOUNDARY "(?:(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
+#define NO_BOUNDARY "(?:(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
 
 /* Items of a class for the escape letter c; NULL for other letters. */
 static const char *escape_items(char c)
@@ -76,7 +84,9 @@ static qn_status translate_escape(qn_buf *out, qn_str in, size_t *at,
     char c = *at + 1 < in.size ? in.data[*at + 1] : '\0';
     const char *items = escape_items(c);
     size_t length = *at + 1 < in.size ? 2 : 1;
-    if (!items) {
+    if (!in_class && (c == 'b' || c == 'B')) {
+        qn_buf_add_text(out, c == 'b' ? BOUNDARY : NO_BOUNDARY);
+    } else if (!items) {
         qn_buf_add(out, in.data + *at, length);
     } else if (!in_class) {
         bool negated = c >= 'A' && c <= 'Z';

@@ -1,0 +1,407 @@
+/* The splitters: each written-out rule cuts any text as its expressions do,
+ * and the class table agrees with an independent reading of Unicode. */
+#include "support/qn_test.h"
+
+#include "base/utf8.h"
+#include "text/regex.h"
+#include "text/split.h"
+#include "text/unicode.h"
+
+#include <utf8proc.h>
+
+enum { CODES = 0x110000, CHAR_MAX_BYTES = 4 };
+
+/* ---- random text ---- */
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t random_below(uint32_t n)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 32) * n >> 32);
+}
+
+/* Characters on which the expressions turn. */
+static const uint32_t turning[] = {
+    ' ',    ' ',    ' ',    '\n',   '\r',   '\t',    '\'',  '\'',   's',
+    'S',    't',    'L',    'l',    'R',    'e',     'v',   'd',    'm',
+    '0',    '7',    '!',    '/',    '$',    '_',     0x17f, 0x212a, 0xa0,
+    0x85,   0x2028, 0x3000, 0x180e, 0x200b, 0xfeff,  0x301, 0x93f,  0xb2,
+    0x2167, 0x663,  0x4e2d, 0xc0,   0x1c5,  0x1f44d, 0x130, 0x2019, 'a'};
+
+/* 1 where PCRE2 and the table read the character alike (they may be made
+ * for different versions of Unicode). */
+static uint8_t alike[CODES];
+
+static uint32_t random_code(void)
+{
+    if (random_below(4))
+        return turning[random_below(sizeof turning / sizeof turning[0])];
+    static const uint32_t ends[] = {0x80, 0x250, 0x3000, 0x10000, CODES};
+    uint32_t code;
+    do
+        code = random_below(ends[random_below(5)]);
+    while ((code >= 0xd800 && code < 0xe000) || !alike[code]);
+    return code;
+}
+
+static void random_text(qn_buf *out)
+{
+    qn_buf_clear(out);
+    uint32_t length = 1 + random_below(random_below(4) ? 12 : 60);
+    for (uint32_t i = 0; i < length; i++) {
+        uint32_t code = random_code();
+        uint32_t times = random_below(5) ? 1 : 1 + random_below(5);
+        for (; times > 0; times--)
+            qn_buf_add_code(out, code);
+    }
+    assert_false(out->failed);
+}
+
+/* ---- cutting by expressions ---- */
+
+/* bounds[i] = 1: a piece begins at byte i. */
+static void cut_by_pattern(const char *pattern, qn_str text, uint8_t *bounds)
+{
+    qn_regex *regex = NULL;
+    qn_regex_run *run = NULL;
+    check_status(qn_regex_new(&regex, qn_str_of(pattern)), QN_OK);
+    check_status(qn_regex_run_new(&run, regex, text.size), QN_OK);
+    for (size_t begin = 0; begin < text.size;) {
+        size_t end = begin + 1;
+        while (end < text.size && !bounds[end])
+            end++;
+        qn_str piece = {text.data + begin, end - begin};
+        for (size_t at = 0; at < piece.size;) {
+            bool found;
+            size_t from, to;
+            check_status(qn_regex_find(run, piece, at, &found, &from, &to),
+                         QN_OK);
+            if (!found)
+                break;
+            assert_true(to > from);
+            bounds[begin + from] = 1;
+            if (begin + to < text.size)
+                bounds[begin + to] = 1;
+            at = to;
+        }
+        begin = end;
+    }
+    qn_regex_run_free(run);
+    qn_regex_free(regex);
+}
+
+static void cut_by_next(const qn_split_rule *rule, qn_str text, uint8_t *bounds)
+{
+    for (size_t at = 0; at < text.size;) {
+        bounds[at] = 1;
+        size_t size = rule->next(text.data + at, text.data + text.size);
+        assert_true(size > 0 && size <= text.size - at);
+        at += size;
+    }
+}
+
+static void show_cut(const char *name, qn_str text, const uint8_t *bounds)
+{
+    print_error("%s:", name);
+    for (size_t i = 0; i < text.size; i++)
+        print_error("%s%02x", bounds[i] ? " | " : " ", (uint8_t)text.data[i]);
+    print_error("\n");
+}
+
+static void check_rule(const qn_split_rule *rule, qn_str text)
+{
+    uint8_t *by_hand = calloc(text.size + 1, 1);
+    uint8_t *by_pattern = calloc(text.size + 1, 1);
+    assert_non_null(by_hand);
+    assert_non_null(by_pattern);
+    cut_by_next(rule, text, by_hand);
+    by_pattern[0] = 1;
+    for (int i = 0; i < QN_SPLIT_PATTERNS && rule->patterns[i]; i++)
+        cut_by_pattern(rule->patterns[i], text, by_pattern);
+    if (memcmp(by_hand, by_pattern, text.size) != 0) {
+        show_cut(rule->name, text, by_hand);
+        show_cut("expressions", text, by_pattern);
+        fail();
+    }
+    free(by_hand);
+    free(by_pattern);
+}
+
+/* ---- tests ---- */
+
+/* Fills *text with every code point there is, and returns how long it is. */
+static void every_code(qn_buf *text)
+{
+    for (uint32_t code = 0; code < CODES; code++) {
+        if (code < 0xd800 || code > 0xdfff)
+            qn_buf_add_code(text, code);
+    }
+    assert_false(text->failed);
+}
+
+/* Sets `bit` of each code point that the pattern, a class, matches. */
+static void mark_class(const char *pattern, qn_str text, uint8_t bit,
+                       uint8_t *marks)
+{
+    qn_regex *regex = NULL;
+    qn_regex_run *run = NULL;
+    check_status(qn_regex_new(&regex, qn_str_of(pattern)), QN_OK);
+    check_status(qn_regex_run_new(&run, regex, text.size), QN_OK);
+    bool found = true;
+    size_t at = 0, begin = 0, end = 0;
+    for (;;) {
+        check_status(qn_regex_find(run, text, at, &found, &begin, &end), QN_OK);
+        if (!found)
+            break;
+        for (at = begin; at < end;) {
+            uint32_t code;
+            at += (size_t)qn_uc_next(text.data + at, &code);
+            marks[code] |= bit;
+        }
+    }
+    qn_regex_run_free(run);
+    qn_regex_free(regex);
+}
+
+static void test_classes_agree_with_another_reading_of_unicode(void **state)
+{
+    (void)state;
+    enum { UNASSIGNED = 128 };
+    const struct {
+        const char *pattern;
+        uint8_t bit;
+    } classes[] = {{"\\p{L}+", QN_UC_LETTER},
+                   {"\\p{M}+", QN_UC_MARK},
+                   {"\\p{N}+", QN_UC_NUMBER},
+                   {"\\s+", QN_UC_SPACE},
+                   {"\\p{Cn}+", UNASSIGNED}};
+    static uint8_t marks[CODES];
+    memset(marks, 0, sizeof marks);
+    qn_buf text = QN_BUF_INIT;
+    every_code(&text);
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
+        mark_class(classes[i].pattern, qn_buf_str(&text), classes[i].bit,
+                   marks);
+    const unsigned compared =
+        QN_UC_LETTER | QN_UC_MARK | QN_UC_NUMBER | QN_UC_SPACE;
+    size_t differ = 0;
+    for (uint32_t code = 0; code < CODES; code++) {
+        unsigned found = qn_uc_class(code) & compared;
+        alike[code] = found == (marks[code] & compared);
+        if (alike[code] || (code >= 0xd800 && code < 0xe000))
+            continue;
+        /* One of the two may not know it yet. */
+        if (!(marks[code] & UNASSIGNED) &&
+            utf8proc_category((utf8proc_int32_t)code) != UTF8PROC_CATEGORY_CN)
+            differ++;
+    }
+    /* A handful change their category between versions. */
+    assert_true(differ <= 16);
+    for (uint32_t code = 0; code < CODES; code++)
+        assert_int_equal(qn_uc_class(code), qn_uc_compute(code));
+    qn_buf_free(&text);
+}
+
+static void test_classes_of_some_characters(void **state)
+{
+    (void)state;
+    assert_int_equal(qn_uc_class('a'), QN_UC_LETTER | QN_UC_WORD);
+    assert_int_equal(qn_uc_class('7'), QN_UC_NUMBER | QN_UC_WORD);
+    assert_int_equal(qn_uc_class('_'), QN_UC_PUNCT | QN_UC_WORD);
+    assert_int_equal(qn_uc_class('$'), QN_UC_PUNCT);
+    assert_int_equal(qn_uc_class(' '), QN_UC_SPACE);
+    assert_int_equal(qn_uc_class(0x0), 0);
+    assert_int_equal(qn_uc_class(0x180e), 0);
+    assert_int_equal(qn_uc_class(0x85), QN_UC_SPACE);
+    assert_int_equal(qn_uc_class(0x301), QN_UC_MARK | QN_UC_WORD);
+    assert_int_equal(qn_uc_class(0xb2), QN_UC_NUMBER);
+    assert_int_equal(qn_uc_class(0x2167), QN_UC_NUMBER | QN_UC_WORD);
+    assert_int_equal(qn_uc_class(0x4e2d), QN_UC_LETTER | QN_UC_WORD);
+    assert_int_equal(qn_uc_class(0x10fffd), 0);
+}
+
+static void test_rules_cut_as_their_expressions(void **state)
+{
+    (void)state;
+    size_t count;
+    const qn_split_rule *rules = qn_split_rules(&count);
+    qn_buf text = QN_BUF_INIT;
+    size_t written = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!rules[i].next)
+            continue;
+        written++;
+        for (int n = 0; n < 4000; n++) {
+            random_text(&text);
+            check_rule(&rules[i], qn_buf_str(&text));
+        }
+    }
+    assert_true(written >= 5);
+    qn_buf_free(&text);
+}
+
+/* The pieces of `text`, joined by |. */
+static void check_pieces(const char *rule, const char *text,
+                         const char *expected)
+{
+    const qn_split_rule *r = qn_split_rule_named(qn_str_of(rule));
+    assert_non_null(r);
+    qn_buf out = QN_BUF_INIT;
+    const char *end = text + strlen(text);
+    for (const char *p = text; p < end;) {
+        size_t size = r->next(p, end);
+        if (out.size)
+            qn_buf_add_char(&out, '|');
+        qn_buf_add(&out, p, size);
+        p += size;
+    }
+    check_str(qn_buf_str(&out), expected);
+    qn_buf_free(&out);
+}
+
+static void test_pieces_of_some_texts(void **state)
+{
+    (void)state;
+    const char *text = "I'm 12345  years\n\n  old, DON'T ask!!\r\n ";
+    check_pieces("gpt-2", text,
+                 "I|'m| 12345| | years|\n\n | old|,| DON|'|T| ask|!!|\r\n ");
+    check_pieces("smollm", text,
+                 "I|'m| |1|2|3|4|5| | years|\n\n | old|,| DON|'|T| "
+                 "ask|!!|\r\n ");
+    check_pieces("llama-bpe", text,
+                 "I|'m| |123|45| | years|\n\n| | old|,| DON|'T| "
+                 "ask|!!\r\n| ");
+    check_pieces("qwen2", "12 \tx\n\n\n 'LLama", "1|2| |\tx|\n\n\n| '|LLama");
+    check_pieces("qwen35", "e\xcc\x81t\xcc\x81!", "e\xcc\x81t\xcc\x81|!");
+}
+
+static void test_rules_are_found_by_name_and_by_expression(void **state)
+{
+    (void)state;
+    const qn_split_rule *gpt2 = qn_split_rule_named(QN_STR("gpt-2"));
+    assert_non_null(gpt2);
+    assert_ptr_equal(qn_split_rule_for(qn_str_of(gpt2->patterns[0])), gpt2);
+    assert_null(qn_split_rule_named(QN_STR("gpt")));
+    assert_null(qn_split_rule_for(QN_STR("\\p{L}+")));
+    /* One of two expressions is not the rule. */
+    assert_null(qn_split_rule_for(QN_STR("\\p{N}")));
+}
+
+/* ---- the general matcher ---- */
+
+static void check_matches(const char *pattern, const char *text,
+                          const char *expected)
+{
+    qn_regex *regex = NULL;
+    qn_regex_run *run = NULL;
+    qn_buf out = QN_BUF_INIT;
+    qn_str all = qn_str_of(text);
+    check_status(qn_regex_new(&regex, qn_str_of(pattern)), QN_OK);
+    check_status(qn_regex_run_new(&run, regex, all.size), QN_OK);
+    for (size_t at = 0; at < all.size;) {
+        bool found;
+        size_t begin, end;
+        check_status(qn_regex_find(run, all, at, &found, &begin, &end), QN_OK);
+        if (!found)
+            break;
+        if (out.size)
+            qn_buf_add_char(&out, '|');
+        qn_buf_add(&out, all.data + begin, end - begin);
+        at = end > at ? end : end + 1;
+    }
+    check_str(qn_buf_str(&out), expected);
+    qn_buf_free(&out);
+    qn_regex_run_free(run);
+    qn_regex_free(regex);
+}
+
+static void test_classes_mean_what_tokenizer_files_mean(void **state)
+{
+    (void)state;
+    /* U+180E is no white space. */
+    check_matches("\\s+", "a \xe1\xa0\x8e b", " | ");
+    check_matches("[\\s]+", "a\xc2\xa0\xe1\xa0\x8e b", "\xc2\xa0| ");
+    check_matches("\\S+", " \xe1\xa0\x8e ", "\xe1\xa0\x8e");
+    check_matches("[^\\s]+", " \xe1\xa0\x8e ", "\xe1\xa0\x8e");
+    check_matches("[\\S]+", " \xe1\xa0\x8e ", "\xe1\xa0\x8e");
+    /* Marks and connectors belong to words. */
+    check_matches("\\w+", "e\xcc\x81_1 -", "e\xcc\x81_1");
+    check_matches("\\w\\b", "e\xcc\x81 ", "\xcc\x81");
+    check_matches("\\d+", "7\xd9\xa3\xc2\xb2", "7\xd9\xa3");
+    check_matches("\\h+", "xAf09g \t", "Af09");
+    check_matches("^b$", "a\nb\nc", "b");
+    check_matches("(?i:'S)", "'\xc5\xbf", "'\xc5\xbf");
+    check_matches("[]a]+", "b]a]", "]a]");
+    check_matches("a++b|a", "aab aa", "aab|a|a");
+}
+
+static void test_unknown_expressions_are_refused(void **state)
+{
+    (void)state;
+    const char *patterns[] = {"[a&&b]",    "[a[b]]", "[\\W]", "(a",
+                              "\\p{Nope}", "[b-a]",  "\\"};
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        qn_regex *regex = NULL;
+        check_error(qn_regex_new(&regex, qn_str_of(patterns[i])),
+                    QN_E_UNSUPPORTED, "regular expression");
+        assert_null(regex);
+    }
+}
+
+static void test_backtracking_is_bounded(void **state)
+{
+    (void)state;
+    qn_regex *regex = NULL;
+    qn_regex_run *run = NULL;
+    bool found;
+    size_t begin, end;
+    qn_str text = QN_STR("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!");
+    check_status(qn_regex_new(&regex, QN_STR("(a|aa)+$")), QN_OK);
+    check_status(qn_regex_run_new(&run, regex, text.size), QN_OK);
+    check_error(qn_regex_find(run, text, 0, &found, &begin, &end),
+                QN_E_UNSUPPORTED, "too many steps");
+    qn_regex_run_free(run);
+    qn_regex_free(regex);
+    /* Steps that are many but enough: the careful search finds the same. */
+    qn_buf long_text = QN_BUF_INIT;
+    for (int i = 0; i < 20000; i++)
+        qn_buf_add_char(&long_text, 'A');
+    qn_buf_add_char(&long_text, '1');
+    check_status(qn_regex_new(&regex, QN_STR("[A-Z]+x|[A-Z]+1")), QN_OK);
+    check_status(qn_regex_run_new(&run, regex, long_text.size), QN_OK);
+    check_status(
+        qn_regex_find(run, qn_buf_str(&long_text), 0, &found, &begin, &end),
+        QN_OK);
+    assert_true(found);
+    assert_int_equal(begin, 0);
+    assert_int_equal(end, long_text.size);
+    qn_buf_free(&long_text);
+    qn_regex_run_free(run);
+    qn_regex_free(regex);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    qn_uc_init();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* Fills `alike`, which random texts draw from. */
+        cmocka_unit_test(test_classes_agree_with_another_reading_of_unicode),
+        cmocka_unit_test(test_classes_of_some_characters),
+        cmocka_unit_test(test_rules_cut_as_their_expressions),
+        cmocka_unit_test(test_pieces_of_some_texts),
+        cmocka_unit_test(test_rules_are_found_by_name_and_by_expression),
+        cmocka_unit_test(test_classes_mean_what_tokenizer_files_mean),
+        cmocka_unit_test(test_unknown_expressions_are_refused),
+        cmocka_unit_test(test_backtracking_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
