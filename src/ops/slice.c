@@ -346,6 +346,12 @@ qn_status qn_op_pad(qn_array **out, qn_array *x, const int *axes, size_t naxes,
     qn_status status = qn_axes_of(list, "pad", axes, naxes, x->ndim);
     if (status)
         return status;
+    /* MLX refuses this, and programs may count on it. */
+    if (kind == 'e' && naxes != (size_t)x->ndim)
+        return qn_fail(QN_E_ARG,
+                       "[pad] Mode 'edge' needs sizes for every axis, found "
+                       "%zu of %d.",
+                       naxes, x->ndim);
     qn_dims dims = qn_dims_of(x);
     qn_pad_params params;
     memset(&params, 0, sizeof params);
