@@ -14,11 +14,6 @@ static void stay_alive(const char *message, void *data)
     (void)data;
 }
 
-void qn_engine_start(void)
-{
-    mlx_set_error_handler(stay_alive, NULL, NULL);
-}
-
 static bool speaks_of_memory(const char *text)
 {
     return strstr(text, "memory") || strstr(text, "alloc");
@@ -52,4 +47,17 @@ qn_status qn_engine_eval(const mlx_array *arrays, size_t count)
     if (list.ctx)
         mlx_vector_array_free(list);
     return status;
+}
+
+qn_status qn_engine_start(void)
+{
+    if (quern_engine_open()) {
+        char *text = quern_error_take();
+        qn_status status =
+            qn_fail(QN_E_UNSUPPORTED, "%s", text ? text : "no array library");
+        free(text);
+        return status;
+    }
+    mlx_set_error_handler(stay_alive, NULL, NULL);
+    return QN_OK;
 }

@@ -1,8 +1,7 @@
 /* engine.h: the array library's errors and handles as the runtime sees them.
  *
- * A failing mlx_* call reports its message to the process's error handler.
- * qn_engine_start installs one that records the message for the calling
- * thread; qn_engine turns a return code into a status with that message. */
+ * A failing mlx_* call keeps its message for the calling thread; qn_engine
+ * turns a return code into a status with that message. */
 #ifndef QN_KV_ENGINE_H
 #define QN_KV_ENGINE_H
 
@@ -10,8 +9,9 @@
 
 #include <mlx/c/mlx.h>
 
-/* Installs the recorder; any number of calls. */
-void qn_engine_start(void);
+/* Opens the library and keeps its errors from ending the process; any number
+ * of calls. */
+qn_status qn_engine_start(void);
 
 /* QN_OK for 0; else QN_E_NOMEM when the message speaks of memory, QN_E_INTERNAL
  * otherwise, with the library's message. */

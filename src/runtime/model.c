@@ -8,6 +8,8 @@
 #include "kv/engine.h"
 #include "sampler.h"
 
+#include <quern/ext.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -439,6 +441,10 @@ static qn_status load(quern_model *m, const quern_options *options)
     qn_config config = {0};
     qn_status status = check_options(options);
     if (!status)
+        status = qn_engine_start();
+    if (!status && quern_set_threads(options->threads))
+        status = bad_option("threads", "0..512", options->threads);
+    if (!status)
         status = check_directory(m->path);
     if (!status)
         status = qn_weights_open(&weights, m->path);
@@ -469,7 +475,6 @@ quern_status quern_model_load(quern_model **out, const char *path,
     m->log = options->log;
     m->log_data = options->log_data;
     m->trust_content = options->trust_content;
-    qn_engine_start();
     m->path = qn_strdup(path);
     qn_status status = m->path ? load(m, options) : QN_E_NOMEM;
     m->load_seconds = qn_now() - start;
