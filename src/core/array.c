@@ -75,6 +75,17 @@ void qn_array_set_ready(qn_array *array)
     atomic_store_explicit(&array->state, QN_READY, memory_order_release);
 }
 
+/* Elements that are not there can't be read. */
+static qn_status need_data(const void *data, size_t size)
+{
+    if (data || !size)
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[array] expected the data of %zu elements, "
+                   "found NULL",
+                   size);
+}
+
 qn_status qn_array_from_data(qn_array **out, const void *data, const int *shape,
                              int ndim, qn_dtype dtype)
 {
@@ -82,7 +93,9 @@ qn_status qn_array_from_data(qn_array **out, const void *data, const int *shape,
     qn_status status = qn_array_new(&a, dtype, shape, ndim);
     if (status)
         return status;
-    status = qn_array_alloc(a);
+    status = need_data(data, a->size);
+    if (!status)
+        status = qn_array_alloc(a);
     if (status) {
         qn_array_delete(a);
         return status;
@@ -120,10 +133,14 @@ qn_status qn_array_from_managed(qn_array **out, void *data, const int *shape,
         give_back(payload, dtor);
         return status;
     }
-    qn_array *a;
+    qn_array *a = NULL;
     qn_status status = qn_array_new(&a, dtype, shape, ndim);
+    if (!status)
+        status = need_data(data, a->size);
     if (status) {
         give_back(payload, dtor);
+        if (a)
+            qn_array_delete(a);
         return status;
     }
     status = qn_buffer_new_external(&a->buffer, data, qn_array_nbytes(a),

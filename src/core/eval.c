@@ -279,14 +279,22 @@ static qn_status evaluate(qn_array *const *arrays, size_t count, bool deliver,
     return status;
 }
 
+static bool all_ready(qn_array *const *arrays, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!qn_array_ready(arrays[i]))
+            return false;
+    return true;
+}
+
 qn_status qn_eval(qn_array *const *arrays, size_t count)
 {
-    bool ready = true;
-    for (size_t i = 0; i < count && ready; i++)
-        ready = qn_array_ready(arrays[i]);
-    if (ready)
+    if (all_ready(arrays, count))
         return QN_OK;
     qn_async_wait_for(arrays, count);
+    /* Taking the lock would wait for whatever the worker does next. */
+    if (all_ready(arrays, count))
+        return QN_OK;
     qn_stream *failed;
     qn_eval_begin();
     qn_status status = evaluate(arrays, count, true, &failed);
@@ -296,10 +304,7 @@ qn_status qn_eval(qn_array *const *arrays, size_t count)
 
 qn_status qn_eval_async(qn_array *const *arrays, size_t count)
 {
-    bool ready = true;
-    for (size_t i = 0; i < count && ready; i++)
-        ready = qn_array_ready(arrays[i]);
-    return ready ? QN_OK : qn_async_push(arrays, count);
+    return all_ready(arrays, count) ? QN_OK : qn_async_push(arrays, count);
 }
 
 void qn_eval_keep_error(qn_array *const *arrays, size_t count)

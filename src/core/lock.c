@@ -9,54 +9,65 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 static pthread_mutex_t mutexes[QN_LOCK_COUNT] = {
     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
     PTHREAD_MUTEX_INITIALIZER,
 };
-/* Bit i: this thread holds mutex i. */
-static _Thread_local unsigned held;
+static _Thread_local bool held[QN_LOCK_COUNT];
 /* Those that the fork in progress took on top. */
-static unsigned held_for_fork;
+static bool held_for_fork[QN_LOCK_COUNT];
+
+static inline bool holds_from(int id)
+{
+    for (int i = id; i < QN_LOCK_COUNT; i++)
+        if (held[i])
+            return true;
+    return false;
+}
 
 void qn_lock(qn_lock_id id)
 {
-    assert(!(held >> id));
+    assert(!holds_from(id));
     pthread_mutex_lock(&mutexes[id]);
-    held |= 1u << id;
+    held[id] = true;
 }
 
 void qn_unlock(qn_lock_id id)
 {
-    assert(held >> id & 1);
-    held &= ~(1u << id);
+    assert(held[id]);
+    held[id] = false;
     pthread_mutex_unlock(&mutexes[id]);
 }
 
 void qn_lock_wait(qn_lock_id id, void *cond)
 {
-    assert(held >> id == 1);
+    assert(held[id] && !holds_from(id + 1));
     pthread_cond_wait(cond, &mutexes[id]);
 }
 
 static void before_fork(void)
 {
-    unsigned taken = 0;
+    bool taken[QN_LOCK_COUNT];
     for (int i = 0; i < QN_LOCK_COUNT; i++) {
-        if (held >> i & 1)
-            continue;
-        pthread_mutex_lock(&mutexes[i]);
-        taken |= 1u << i;
+        taken[i] = !held[i];
+        if (taken[i])
+            pthread_mutex_lock(&mutexes[i]);
     }
-    held_for_fork = taken;
+    /* All are held now, so no other fork is under way. */
+    for (int i = 0; i < QN_LOCK_COUNT; i++)
+        held_for_fork[i] = taken[i];
 }
 
 static void after_fork(void)
 {
-    unsigned taken = held_for_fork;
+    bool taken[QN_LOCK_COUNT];
+    for (int i = 0; i < QN_LOCK_COUNT; i++)
+        taken[i] = held_for_fork[i];
     for (int i = QN_LOCK_COUNT - 1; i >= 0; i--)
-        if (taken >> i & 1)
+        if (taken[i])
             pthread_mutex_unlock(&mutexes[i]);
 }
 
