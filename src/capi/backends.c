@@ -1,21 +1,17 @@
 /* backends.c: the list of backends. */
 #include "backends.h"
 
+#include "backend/cpu/cpu.h"
 #include "core/eval.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-const qn_backend *qn_backend_cpu(void) __attribute__((weak));
-const qn_backend *qn_backend_ref(void) __attribute__((weak));
-
 static void register_all(void)
 {
     const char *strict = getenv("QUERN_STRICT_DEVICES");
-    const qn_backend *cpu = qn_backend_cpu   ? qn_backend_cpu()
-                            : qn_backend_ref ? qn_backend_ref()
-                                             : NULL;
+    const qn_backend *cpu = qn_backend_cpu();
     qn_backend_register(QN_DEVICE_CPU, cpu);
     if (!strict || strcmp(strict, "1") != 0)
         qn_backend_register(QN_DEVICE_GPU, cpu);
