@@ -14,6 +14,9 @@ const qn_backend *qn_backend_cpu(void);
  * been given to the outputs. */
 typedef qn_status (*qn_cpu_run)(qn_node *node, bool *done);
 
+/* Runs a node with the function of the table, if there is one. */
+qn_status qn_cpu_try(qn_node *node, bool *done);
+
 qn_status qn_cpu_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_attention(qn_node *node, bool *done);

@@ -24,16 +24,17 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_ROPE] = qn_cpu_rope,
 };
 
-static qn_status run(qn_node *node)
+qn_status qn_cpu_try(qn_node *node, bool *done)
 {
     qn_cpu_run fast = table[node->op];
-    if (fast) {
-        bool done = false;
-        qn_status status = fast(node, &done);
-        if (status || done)
-            return status;
-    }
-    return qn_ref_run(node);
+    return fast ? fast(node, done) : QN_OK;
+}
+
+static qn_status run(qn_node *node)
+{
+    bool done = false;
+    qn_status status = qn_cpu_try(node, &done);
+    return status || done ? status : qn_ref_run(node);
 }
 
 const qn_backend *qn_backend_cpu(void)
