@@ -11,10 +11,9 @@
 static void register_all(void)
 {
     const char *strict = getenv("QUERN_STRICT_DEVICES");
-    const qn_backend *cpu = qn_backend_cpu();
-    qn_backend_register(QN_DEVICE_CPU, cpu);
+    qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
     if (!strict || strcmp(strict, "1") != 0)
-        qn_backend_register(QN_DEVICE_GPU, cpu);
+        qn_backend_register(QN_DEVICE_GPU, qn_backend_cpu());
 }
 
 void qn_backends_need(void)
@@ -23,7 +22,4 @@ void qn_backends_need(void)
     pthread_once(&once, register_all);
 }
 
-int qn_backends_count(qn_device_type type)
-{
-    return type == QN_DEVICE_CPU;
-}
+int qn_backends_count(qn_device_type type) { return type == QN_DEVICE_CPU; }
