@@ -17,11 +17,12 @@ static quern_session *session;
 static qn_json_doc *goldens;
 static double largest; /* difference of a log probability */
 
-#define check_quern(status, error)                                             \
+#define check_quern(call, error)                                               \
     do {                                                                       \
-        if (status)                                                            \
+        quern_status status_ = call;                                           \
+        if (status_)                                                           \
             print_error("%s: %s\n", (error).where, (error).message);           \
-        assert_int_equal(status, QUERN_OK);                                    \
+        assert_int_equal(status_, QUERN_OK);                                   \
     } while (0)
 
 /* Where scripts/fetch-model.sh puts the model. */
