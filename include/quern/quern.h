@@ -99,6 +99,9 @@ typedef struct quern_options {
     int threads;
     /* Prompt tokens that are computed in one piece; 0: 512. */
     int prefill_chunk;
+    /* Reads headers, tokenizer and template, not the weights: for
+     * quern_model_info and quern_model_tensor.  Sessions can't be made. */
+    bool headers_only;
     /* Tensors that the model does not use are reported, not refused. */
     bool lenient_weights;
     /* Text of messages may spell special tokens. */
@@ -132,7 +135,10 @@ typedef struct quern_info {
     const char *dtype;        /* activations: "f32" */
     const char *kv;           /* KV cache: "f16" */
     const char *tokenizer;    /* "bpe" */
+    int32_t token_count;      /* ids that the tokenizer knows */
+    int32_t bos_id, unk_id, pad_id; /* -1: none */
     bool has_chat_template;
+    const char *chat_template; /* its source; NULL: none */
     bool tied_embeddings;
     int32_t vocab_size; /* logits per position */
     int32_t layers, hidden, intermediate, heads, kv_heads, head_dim;
@@ -148,6 +154,21 @@ typedef struct quern_info {
 } quern_info;
 
 void quern_model_info(const quern_model *model, quern_info *info);
+
+/* A tensor as it lies in the file; texts and shape live as long as the
+ * model. */
+typedef struct quern_tensor {
+    const char *name;
+    const char *type; /* of the file's format: "Q4_1", "BF16" */
+    int ndim;
+    const int64_t *shape; /* slowest dimension first */
+    uint64_t bytes;
+} quern_tensor;
+
+/* Tensor `index` (0 .. info.tensors-1) of a model opened with headers_only;
+ * false for others and beyond the last. */
+bool quern_model_tensor(const quern_model *model, size_t index,
+                        quern_tensor *out);
 
 /* Bytes that arrays of this process use now, the most since the last reset,
  * and freed bytes that are kept for reuse.  Pointers may be NULL. */

@@ -26,6 +26,7 @@ typedef struct qn_cli {
     qn_args args;
     bool json, quiet;
     int verbose;
+    bool headers_only; /* qn_cli_load leaves the weights alone */
     int threads; /* that compute; known once a model is loaded */
 } qn_cli;
 

@@ -116,6 +116,7 @@ int qn_cli_load(qn_cli *cli, quern_model **out)
     options.ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
     options.lenient_weights = flag[QN_FLAG_LENIENT].on;
     options.trust_content = flag[QN_FLAG_TRUST].on;
+    options.headers_only = cli->headers_only;
     options.log = on_log;
     options.log_data = cli;
     cli->threads = options.threads ? options.threads : qn_cpu_allowed_cores();

@@ -97,19 +97,26 @@ static qn_status load_state(qn_model *model, qn_weights *weights,
     return status;
 }
 
-qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
-                        const qn_model_options *options)
+qn_status qn_model_check(const qn_weights *weights, const qn_config *config)
 {
     const qn_family *family = find_family(config->family);
     if (!family)
         return unknown_family(weights, config->family);
     qn_status status = family->check(config);
+    return status ? qn_fail_where(status, "%s", qn_weights_path(weights))
+                  : QN_OK;
+}
+
+qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
+                        const qn_model_options *options)
+{
+    qn_status status = qn_model_check(weights, config);
     if (status)
-        return qn_fail_where(status, "%s", qn_weights_path(weights));
+        return status;
     qn_model *model = qn_calloc(1, sizeof *model);
     if (!model)
         return QN_E_NOMEM;
-    model->family = family;
+    model->family = find_family(config->family);
     model->config = *config;
     model->dtype = options->dtype;
     model->stream = options->stream;

@@ -23,6 +23,9 @@ typedef struct qn_model_sums {
     bool tied;
 } qn_model_sums;
 
+/* QN_OK when the family of `config` is supported and accepts it. */
+qn_status qn_model_check(const qn_weights *weights, const qn_config *config);
+
 /* Loads the weights of `weights` (needed only during the call).  `config` is
  * taken over on success and left to the caller on failure.  The caller owns
  * *out (qn_model_free). */

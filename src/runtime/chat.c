@@ -13,6 +13,9 @@
 qn_status qn_chat_set(qn_chat_template *out, qn_str source)
 {
     qn_chat_clear(out);
+    out->source = qn_strndup(source.data, source.size);
+    if (!out->source)
+        return QN_E_NOMEM;
     out->status = qn_template_parse(&out->parsed, source);
     if (out->status)
         qn_error_save(&out->error);
@@ -29,7 +32,9 @@ void qn_chat_set_none(qn_chat_template *out)
 void qn_chat_clear(qn_chat_template *chat)
 {
     qn_template_free(chat->parsed);
+    qn_free(chat->source);
     chat->parsed = NULL;
+    chat->source = NULL;
     chat->status = QN_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "kv/engine.h"
+#include "model/describe.h"
 #include "sampler.h"
 
 #include <quern/ext.h>
@@ -382,6 +383,21 @@ static qn_status open_stream(quern_model *m)
     return status;
 }
 
+/* Keeps the headers instead of loading the weights. */
+static qn_status keep_headers(quern_model *m, qn_weights **weights,
+                              qn_config *config)
+{
+    qn_status status = qn_model_describe(&m->headers.sums, *weights, config);
+    if (status)
+        return status;
+    m->tensors = qn_weights_count(*weights);
+    m->headers.weights = *weights;
+    m->headers.config = *config;
+    *weights = NULL;
+    *config = (qn_config){0};
+    return QN_OK;
+}
+
 static qn_status load_model(quern_model *m, qn_weights *weights,
                             qn_config *config, const quern_options *options)
 {
@@ -412,9 +428,7 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
         status = set_end_ids(m, config);
     if (!status)
         status = set_sizes(m, config, options);
-    if (!status)
-        status = open_stream(m);
-    return status ? status : load_model(m, weights, config, options);
+    return status;
 }
 
 /* A directory's config.json is read before its weights are looked for, so
@@ -455,6 +469,12 @@ static qn_status load(quern_model *m, const quern_options *options)
         status = read_config(&config, qn_weights_dir(weights));
     if (!status)
         status = load_parts(m, weights, &config, options);
+    if (!status && options->headers_only)
+        status = keep_headers(m, &weights, &config);
+    else if (!status)
+        status = open_stream(m);
+    if (!status && !options->headers_only)
+        status = load_model(m, weights, &config, options);
     qn_config_clear(&config);
     qn_weights_free(weights);
     return status;
@@ -494,6 +514,8 @@ void quern_model_free(quern_model *m)
     if (!m)
         return;
     qn_model_free(m->model);
+    qn_weights_free(m->headers.weights);
+    qn_config_clear(&m->headers.config);
     qn_tokenizer_free(m->tokenizer);
     qn_chat_clear(&m->chat);
     qn_chat_clear(&m->tool_chat);
@@ -506,10 +528,29 @@ void quern_model_free(quern_model *m)
     mlx_clear_cache();
 }
 
+bool quern_model_tensor(const quern_model *m, size_t index, quern_tensor *out)
+{
+    qn_weights *weights = m->headers.weights;
+    if (!weights || index >= qn_weights_count(weights))
+        return false;
+    const qn_weight *weight = qn_weights_at(weights, index);
+    *out = (quern_tensor){
+        .name = weight->name,
+        .type = qn_weight_type_name(weights, weight),
+        .ndim = weight->ndim,
+        .shape = weight->shape,
+        .bytes = weight->data.size,
+    };
+    return true;
+}
+
 void quern_model_info(const quern_model *m, quern_info *info)
 {
-    const qn_config *c = qn_model_config(m->model);
-    const qn_model_sums *sums = qn_model_totals(m->model);
+    const qn_headers *headers = &m->headers;
+    const qn_config *c =
+        m->model ? qn_model_config(m->model) : &headers->config;
+    const qn_model_sums *sums =
+        m->model ? qn_model_totals(m->model) : &headers->sums;
     *info = (quern_info){
         .path = m->path,
         .format = c->gguf ? "gguf" : "mlx",
@@ -520,6 +561,11 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .kv = dtype_name(m->kv.dtype),
         .tokenizer = qn_tokenizer_kind(m->tokenizer),
         .has_chat_template = m->chat.parsed != NULL,
+        .chat_template = m->chat.source,
+        .token_count = qn_tokenizer_count(m->tokenizer),
+        .bos_id = qn_tokenizer_bos(m->tokenizer),
+        .unk_id = qn_tokenizer_unk(m->tokenizer),
+        .pad_id = qn_tokenizer_pad(m->tokenizer),
         .tied_embeddings = sums->tied,
         .vocab_size = m->vocab,
         .layers = c->layers,

@@ -21,11 +21,20 @@ typedef struct qn_chat_template {
     qn_template *parsed; /* NULL: see status */
     qn_status status;
     qn_error error;
+    char *source; /* NULL when there is none */
 } qn_chat_template;
+
+/* A model that was opened for its headers only. */
+typedef struct qn_headers {
+    qn_weights *weights; /* NULL: the model is loaded */
+    qn_config config;
+    qn_model_sums sums;
+} qn_headers;
 
 struct quern_model {
     char *path;
-    qn_model *model;
+    qn_model *model; /* NULL: see headers */
+    qn_headers headers;
     qn_tokenizer *tokenizer;
     /* The second one is for requests with tools, where the model has it. */
     qn_chat_template chat, tool_chat;

@@ -20,6 +20,10 @@ static void drop_logits(quern_session *s)
 quern_status quern_session_new(quern_session **out, quern_model *model,
                                quern_error *error)
 {
+    if (!model->model)
+        return qn_give(error,
+                       qn_fail(QN_E_ARG,
+                               "the model was opened for its headers only"));
     quern_session *s = qn_calloc(1, sizeof *s);
     if (!s)
         return qn_give(error, QN_E_NOMEM);

@@ -1,0 +1,257 @@
+/* show.c: `quern show`: what a model is, from its headers alone. */
+#include "cli.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct view {
+    const qn_cli *cli;
+    quern_model *model;
+    quern_info info;
+} view;
+
+static bool asked(const view *v, qn_flag flag)
+{
+    return v->cli->args.flag[flag].on;
+}
+
+/* ---- text ---- */
+
+/* The text of a token; the caller frees it with quern_free.  NULL for none. */
+static char *token_text(const view *v, int32_t id)
+{
+    char *text = NULL;
+    if (id >= 0)
+        quern_detokenize(v->model, &id, 1, false, &text, NULL, NULL);
+    return text;
+}
+
+static void add_special(const view *v, qn_buf *out, const char *name,
+                        int32_t id)
+{
+    char *text = token_text(v, id);
+    if (id >= 0)
+        qn_buf_printf(out, "  %-13s%d  %s\n", name, id, text ? text : "");
+    quern_free(text);
+}
+
+static void print_summary(const view *v, qn_buf *out)
+{
+    const quern_info *i = &v->info;
+    qn_buf_printf(out, "%s\n", i->path);
+    if (*i->name)
+        qn_buf_printf(out, "name           %s\n", i->name);
+    qn_buf_printf(out, "format         %s\n", i->format);
+    qn_buf_printf(out, "architecture   %s\n", i->family);
+    qn_buf_printf(out, "quantization   %s, %.2f bits per weight\n",
+                  i->quantization, i->bits_per_weight);
+    qn_buf_printf(out, "parameters     %.1f M in %zu tensors, %.1f MiB\n",
+                  (double)i->parameters * 1e-6, i->tensors,
+                  (double)i->weight_bytes / (1 << 20));
+    qn_buf_printf(out, "layers         %d x %d wide, feed-forward %d\n",
+                  i->layers, i->hidden, i->intermediate);
+    qn_buf_printf(out, "attention      %d heads of %d, %d for keys and values",
+                  i->heads, i->head_dim, i->kv_heads);
+    if (i->sliding_window)
+        qn_buf_printf(out, ", window %d", i->sliding_window);
+    qn_buf_printf(out,
+                  "\ncontext        %lld tokens, %.1f KiB each in an %s "
+                  "cache\n",
+                  (long long)i->max_ctx, (double)i->kv_bytes_per_token / 1024,
+                  i->kv);
+    qn_buf_printf(out, "vocabulary     %d logits, %s embeddings\n",
+                  i->vocab_size, i->tied_embeddings ? "tied" : "untied");
+    qn_buf_printf(out, "chat template  %s\n",
+                  i->has_chat_template ? "yes" : "none");
+}
+
+static void print_tokenizer(const view *v, qn_buf *out)
+{
+    const quern_info *i = &v->info;
+    size_t count;
+    const int32_t *ends = quern_end_ids(v->model, &count);
+    qn_buf_printf(out, "tokenizer      %s, %d tokens\n", i->tokenizer,
+                  i->token_count);
+    add_special(v, out, "begin", i->bos_id);
+    add_special(v, out, "unknown", i->unk_id);
+    add_special(v, out, "padding", i->pad_id);
+    for (size_t k = 0; k < count; k++)
+        add_special(v, out, "end", ends[k]);
+}
+
+static void print_tensors(const view *v, qn_buf *out)
+{
+    for (size_t t = 0; t < v->info.tensors; t++) {
+        quern_tensor tensor;
+        if (!quern_model_tensor(v->model, t, &tensor))
+            break;
+        char shape[128];
+        int n = 0;
+        for (int d = 0; d < tensor.ndim; d++)
+            n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%lld",
+                          d ? " x " : "", (long long)tensor.shape[d]);
+        qn_buf_printf(out, "%-8s %-20s %12llu  %s\n", tensor.type,
+                      n ? shape : "scalar", (unsigned long long)tensor.bytes,
+                      tensor.name);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void write_text(qn_json_writer *w, const char *key, const char *text)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_text(w, text);
+}
+
+static void write_int(qn_json_writer *w, const char *key, int64_t value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_int(w, value);
+}
+
+static void write_id(const view *v, qn_json_writer *w, const char *key,
+                     int32_t id)
+{
+    qn_json_write_key(w, key);
+    if (id < 0) {
+        qn_json_write_null(w);
+        return;
+    }
+    qn_json_write_object(w);
+    write_int(w, "id", id);
+    char *text = token_text(v, id);
+    write_text(w, "text", text);
+    quern_free(text);
+    qn_json_write_object_end(w);
+}
+
+static void write_tokenizer(const view *v, qn_json_writer *w)
+{
+    const quern_info *i = &v->info;
+    size_t count;
+    const int32_t *ends = quern_end_ids(v->model, &count);
+    qn_json_write_key(w, "tokenizer");
+    qn_json_write_object(w);
+    write_text(w, "kind", i->tokenizer);
+    write_int(w, "tokens", i->token_count);
+    write_id(v, w, "bos", i->bos_id);
+    write_id(v, w, "unk", i->unk_id);
+    write_id(v, w, "pad", i->pad_id);
+    qn_json_write_key(w, "end_ids");
+    qn_json_write_array(w);
+    for (size_t k = 0; k < count; k++)
+        qn_json_write_int(w, ends[k]);
+    qn_json_write_array_end(w);
+    qn_json_write_object_end(w);
+}
+
+static void write_tensors(const view *v, qn_json_writer *w)
+{
+    qn_json_write_key(w, "tensors");
+    qn_json_write_array(w);
+    for (size_t t = 0; t < v->info.tensors; t++) {
+        quern_tensor tensor;
+        if (!quern_model_tensor(v->model, t, &tensor))
+            break;
+        qn_json_write_object(w);
+        write_text(w, "name", tensor.name);
+        write_text(w, "type", tensor.type);
+        qn_json_write_key(w, "shape");
+        qn_json_write_array(w);
+        for (int d = 0; d < tensor.ndim; d++)
+            qn_json_write_int(w, tensor.shape[d]);
+        qn_json_write_array_end(w);
+        qn_json_write_key(w, "bytes");
+        qn_json_write_uint(w, tensor.bytes);
+        qn_json_write_object_end(w);
+    }
+    qn_json_write_array_end(w);
+}
+
+static int print_json(const view *v)
+{
+    const quern_info *i = &v->info;
+    qn_buf line = QN_BUF_INIT;
+    qn_json_writer w;
+    qn_json_write_begin(&w, &line);
+    qn_json_write_object(&w);
+    write_text(&w, "schema", "quern.show/1");
+    write_text(&w, "path", i->path);
+    write_text(&w, "name", i->name);
+    write_text(&w, "format", i->format);
+    write_text(&w, "architecture", i->family);
+    write_text(&w, "quantization", i->quantization);
+    qn_json_write_key(&w, "bits_per_weight");
+    qn_json_write_double(&w, i->bits_per_weight);
+    qn_json_write_key(&w, "parameters");
+    qn_json_write_uint(&w, i->parameters);
+    qn_json_write_key(&w, "weight_bytes");
+    qn_json_write_uint(&w, i->weight_bytes);
+    write_int(&w, "tensor_count", (int64_t)i->tensors);
+    write_int(&w, "layers", i->layers);
+    write_int(&w, "hidden_size", i->hidden);
+    write_int(&w, "intermediate_size", i->intermediate);
+    write_int(&w, "heads", i->heads);
+    write_int(&w, "kv_heads", i->kv_heads);
+    write_int(&w, "head_dim", i->head_dim);
+    write_int(&w, "sliding_window", i->sliding_window);
+    write_int(&w, "context", i->max_ctx);
+    write_int(&w, "kv_bytes_per_token", (int64_t)i->kv_bytes_per_token);
+    write_int(&w, "vocab_size", i->vocab_size);
+    qn_json_write_key(&w, "tied_embeddings");
+    qn_json_write_bool(&w, i->tied_embeddings);
+    qn_json_write_key(&w, "has_chat_template");
+    qn_json_write_bool(&w, i->has_chat_template);
+    write_tokenizer(v, &w);
+    if (asked(v, QN_FLAG_TEMPLATE))
+        write_text(&w, "chat_template", i->chat_template);
+    if (asked(v, QN_FLAG_TENSORS))
+        write_tensors(v, &w);
+    qn_json_write_object_end(&w);
+    return qn_out_line(v->cli, &line);
+}
+
+/* ---- the command ---- */
+
+static int print_parts(const view *v)
+{
+    qn_buf out = QN_BUF_INIT;
+    bool parts = asked(v, QN_FLAG_TEMPLATE) || asked(v, QN_FLAG_TENSORS) ||
+                 asked(v, QN_FLAG_TOKENIZER);
+    if (!parts)
+        print_summary(v, &out);
+    if (!parts || asked(v, QN_FLAG_TOKENIZER))
+        print_tokenizer(v, &out);
+    if (asked(v, QN_FLAG_TENSORS))
+        print_tensors(v, &out);
+    if (asked(v, QN_FLAG_TEMPLATE) && v->info.chat_template)
+        qn_buf_printf(&out, "%s\n", v->info.chat_template);
+    qn_status status = qn_buf_status(&out);
+    int code = QN_EXIT_OK;
+    if (status)
+        code = qn_cli_fail_status(v->cli, status, NULL);
+    else if (!qn_out_text(out.data ? out.data : "", out.size))
+        code = QN_EXIT_FAILURE;
+    qn_buf_free(&out);
+    return code;
+}
+
+int qn_cli_show(qn_cli *cli)
+{
+    view v = {.cli = cli};
+    cli->headers_only = true;
+    int code = qn_cli_load(cli, &v.model);
+    if (code)
+        return code;
+    quern_model_info(v.model, &v.info);
+    if (asked(&v, QN_FLAG_TEMPLATE) && !v.info.chat_template)
+        code = qn_cli_fail(cli, QUERN_E_UNSUPPORTED, v.info.path,
+                           "the model has no chat template", NULL);
+    else
+        code = cli->json ? print_json(&v) : print_parts(&v);
+    quern_model_free(v.model);
+    return code;
+}
