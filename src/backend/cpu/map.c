@@ -36,6 +36,7 @@ struct map_job {
     const qn_map_kernel *kernel;
     qn_op op;
     int ninputs;
+    bool scalars; /* the kernel takes operands that stand still */
     qn_plan plan;
     operand ops[MAX_INPUTS + 1];
 };
@@ -90,11 +91,17 @@ static void gather(void *to, const void *from, int64_t step, size_t n,
     }
 }
 
-/* n elements as they are stored, contiguous or one for all. */
-static const void *as_stored(const operand *o, const char *at, size_t n,
-                             block *space)
+/* True when a kernel can read the operand where it lies. */
+static bool direct(const map_job *job, const operand *o)
 {
-    if (o->step == 0 || o->step == 1)
+    return o->step == 1 || (o->step == 0 && job->scalars);
+}
+
+/* n elements as they are stored, contiguous or one for all. */
+static const void *as_stored(const map_job *job, const operand *o,
+                             const char *at, size_t n, block *space)
+{
+    if (direct(job, o))
         return at;
     gather(space, at, o->step, n, qn_dtype_size(o->dtype));
     return space;
@@ -105,10 +112,11 @@ static const float *as_floats(const map_job *job, const operand *o,
                               const char *at, size_t n, block *space)
 {
     block stored;
-    size_t count = o->step == 0 ? 1 : n;
+    size_t count = o->step == 0 && job->scalars ? 1 : n;
+    const void *from =
+        as_stored(job, o, at, count, o->dtype == QN_FLOAT32 ? space : &stored);
     if (o->dtype == QN_FLOAT32)
-        return as_stored(o, at, n, space);
-    const void *from = as_stored(o, at, count, &stored);
+        return from;
     job->kernel->convert[qn_map_type(o->dtype)][QN_MAP_F32](space, from, count);
     return space->floats;
 }
@@ -160,7 +168,7 @@ static void convert_piece(const map_job *job, char *const *at, size_t n)
 {
     const operand *o = job->ops;
     block in;
-    const void *from = as_stored(&o[1], at[1], n, &in);
+    const void *from = as_stored(job, &o[1], at[1], n, &in);
     convert(at[0], o[0].dtype, from, o[1].dtype, n);
 }
 
@@ -170,13 +178,13 @@ static void select_piece(const map_job *job, char *const *at, size_t n)
     block condition, yes, no;
     size_t size = qn_dtype_size(o->dtype);
     int power = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3;
-    const uint8_t *c = as_stored(&o[1], at[1], n, &condition);
+    const uint8_t *c = as_stored(job, &o[1], at[1], n, &condition);
     if (stands(&o[1])) {
         memset(&condition, *c, n);
         c = (const uint8_t *)&condition;
     }
-    const void *x = as_stored(&o[2], at[2], n, &yes);
-    const void *y = as_stored(&o[3], at[3], n, &no);
+    const void *x = as_stored(job, &o[2], at[2], n, &yes);
+    const void *y = as_stored(job, &o[3], at[3], n, &no);
     job->kernel->select[power](at[0], c, x, y, n, !stands(&o[2]),
                                !stands(&o[3]));
 }
@@ -189,7 +197,7 @@ static bool unstaged(const map_job *job)
         bool half = o->dtype == QN_FLOAT16 || o->dtype == QN_BFLOAT16;
         if (half && job->piece != convert_piece && job->piece != select_piece)
             return false;
-        if (o->step != 1 && (o->step != 0 || job->piece == convert_piece))
+        if (!direct(job, o))
             return false;
     }
     return true;
@@ -250,7 +258,8 @@ static qn_status run_node(qn_node *node, map_piece piece, int ninputs, int work,
     map_job job = {.piece = piece,
                    .kernel = qn_map_pick(),
                    .op = node->op,
-                   .ninputs = ninputs};
+                   .ninputs = ninputs,
+                   .scalars = ninputs > 1};
     qn_status status = qn_output_reuse(node->outputs[0], node->inputs, ninputs);
     if (status)
         return status;
