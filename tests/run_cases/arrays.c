@@ -185,11 +185,19 @@ static bool leaf_count_is(const qn_json *v, int depth, size_t *left)
     return true;
 }
 
+/* Data is nested as the shape says, or one flat list in row-major order. */
 static char *read_data(const struct dtype_row *row, int ndim, size_t size,
                        const qn_json *data)
 {
     size_t left = size;
     char *bytes = qn_calloc(size + 1, row->size), *to = bytes;
+    bool pair = row->kind == 'c' && !ndim && data &&
+                data->type == QN_JSON_T_ARRAY && data->count == 2 &&
+                data->items[0].type != QN_JSON_T_ARRAY;
+    if (data && data->type == QN_JSON_T_ARRAY && data->count == size &&
+        !pair && (!size || row->kind == 'c' || ndim == 0 ||
+                  data->items[0].type != QN_JSON_T_ARRAY))
+        ndim = 1;
     if (!leaf_count_is(data, ndim, &left) || left || !bytes ||
         !store_all(&to, row, ndim, data)) {
         qn_free(bytes);

@@ -414,6 +414,14 @@ static void run_model(quern_model *model, const qn_json *c)
     qn_free(logits);
 }
 
+/* A message is the place and the sentence. */
+static void check_message(const qn_json *wanted, const quern_error *error)
+{
+    char text[2 * QUERN_ERROR_SIZE + 4];
+    snprintf(text, sizeof text, "%s: %s", error->where, error->message);
+    case_check_message(wanted, text);
+}
+
 void run_model_case(const qn_json *c, const case_context *context)
 {
     const qn_json *input = qn_json_get(c, "input");
@@ -447,8 +455,7 @@ void run_model_case(const qn_json *c, const case_context *context)
         if (!status)
             case_fail("expected an error, found none");
         else
-            case_check_message(qn_json_get(expect, "message_contains"),
-                               error.message);
+            check_message(qn_json_get(expect, "message_contains"), &error);
     } else if (status) {
         case_fail("%s: %s", error.where, error.message);
     } else {
