@@ -49,7 +49,7 @@ qn_jval qn_jcall_row(const qn_jrow *row, const char *what, qn_jcall *call)
     if (!qn_jrun_step(run, 1))
         return qn_jundefined();
     if (!row->fn)
-        return qn_jrun_unsupported(run, "the %s '%s'", what, row->name);
+        return qn_jrun_unsupported(run, "the %s '%.60s'", what, row->name);
     if (row->parameters[0] != '*') {
         for (uint32_t i = 0; i < QN_JPARAMETERS; i++)
             call->arg[i] = qn_jmissing();
@@ -276,14 +276,23 @@ static int64_t clip_bound(int64_t bound, int64_t length, bool backwards)
     return bound > high ? high : bound;
 }
 
-/* False when a part is no integer, which Jinja takes for an element that is
- * not there. */
+static bool is_bound(qn_jval value)
+{
+    int64_t integer;
+    return value.kind == QN_J_NONE || qn_jas_int(value, &integer);
+}
+
+/* False has failed the run. */
 static bool resolve_slice(qn_jrun *run, slice *out, int64_t length,
                           qn_jval start, qn_jval stop, qn_jval step)
 {
-    int64_t from, to, by = 1;
-    if (step.kind != QN_J_NONE && !qn_jas_int(step, &by))
+    int64_t from = 0, to = 0, by = 1;
+    if ((step.kind != QN_J_NONE && !qn_jas_int(step, &by)) ||
+        !is_bound(start) || !is_bound(stop)) {
+        qn_jrun_fail(run, "slice indices must be integers or None or have an "
+                          "__index__ method");
         return false;
+    }
     if (by == 0) {
         qn_jrun_fail(run, "slice step cannot be zero");
         return false;
@@ -295,14 +304,10 @@ static bool resolve_slice(qn_jrun *run, slice *out, int64_t length,
         from = back ? length - 1 : 0;
     else if (qn_jas_int(start, &from))
         from = clip_bound(from, length, back);
-    else
-        return false;
     if (stop.kind == QN_J_NONE)
         to = back ? -1 : length;
     else if (qn_jas_int(stop, &to))
         to = clip_bound(to, length, back);
-    else
-        return false;
     int64_t count = 0;
     if (back && to < from)
         count = (from - to - 1) / -by + 1;
@@ -388,9 +393,14 @@ qn_jval qn_jslice(qn_jrun *run, qn_jval object, qn_jval start, qn_jval stop,
         return qn_jrun_undefined(run, object);
     bool sliceable = object.kind == QN_J_STR || object.kind == QN_J_LIST ||
                      object.kind == QN_J_TUPLE || object.kind == QN_J_RANGE;
-    if (!sliceable || !qn_jlength(run, object, &length) ||
+    if (!sliceable)
+        return object.kind == QN_J_DICT
+                   ? qn_jrun_fail(run, "unhashable type: 'slice'")
+                   : qn_jrun_fail(run, "'%s' object is not subscriptable",
+                                  qn_jtype(object));
+    if (!qn_jlength(run, object, &length) ||
         !resolve_slice(run, &s, length, start, stop, step))
-        return qn_jundefined_hint(run, "such a slice is undefined");
+        return qn_jundefined();
     if (object.kind == QN_J_STR)
         return slice_str(run, object.as.str, s);
     if (object.kind == QN_J_RANGE)

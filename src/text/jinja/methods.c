@@ -1,6 +1,7 @@
 /* methods.c: the functions behind methods.def; call->self is the object. */
 #include "call.h"
 #include "chars.h"
+#include "format.h"
 #include "iter.h"
 #include "run.h"
 
@@ -334,6 +335,11 @@ static qn_jval str_join(const qn_jcall *call)
             qn_jbuild_str(&b, items.items[i].as.str);
     }
     return qn_jstring(qn_jbuild_done(&b));
+}
+
+static qn_jval str_format(const qn_jcall *call)
+{
+    return qn_jstring(qn_jformat_fields(self(call), call));
 }
 
 /* ---- dict ---- */

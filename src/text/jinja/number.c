@@ -553,7 +553,7 @@ static qn_jval sequence_op(qn_jrun *run, qn_jop op, qn_jval a, qn_jval b,
         return qn_jstring(qn_jstr_add(run, a.as.str, b.as.str));
     if (op == QN_JOP_ADD && is_list(a) && a.kind == b.kind)
         return add_lists(run, a, b);
-    if (op == QN_JOP_MOD && a.kind == QN_J_STR && b.kind != QN_J_UNDEFINED)
+    if (op == QN_JOP_MOD && a.kind == QN_J_STR)
         return qn_jstring(qn_jformat(run, a.as.str, b));
     if (op == QN_JOP_MUL) {
         qn_jval sequence = qn_jas_int(b, &times) ? a : b;

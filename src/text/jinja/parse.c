@@ -31,7 +31,10 @@ typedef struct parser {
     uint32_t symbol_capacity;
     macro_context *macro;
     int depth;
-    int loops; /* open for statements that break could leave */
+    int loops;      /* open for statements that break could leave */
+    int conditions; /* open if statements and conditional expressions */
+    const qn_jtoken *unknown; /* an unknown filter or test not inside these */
+    const char *unknown_what;
     qn_status status;
     qn_jnode spare;
 } parser;
@@ -495,21 +498,49 @@ static qn_jnode *parse_postfix(parser *p, qn_jnode *node)
     return node;
 }
 
-/* The name behind "|" or "is", which may have dots, and its row. */
+/* A row without function: calling it is the error. */
+static const qn_jrow *lacking_row(parser *p, qn_str name)
+{
+    qn_jrow *row = allocate(p, sizeof *row);
+    char *text = allocate(p, name.size + 1);
+    if (!row || !text)
+        return NULL;
+    memcpy(text, name.data, name.size);
+    text[name.size] = '\0';
+    *row = (qn_jrow){text, NULL, 0, "*"};
+    return row;
+}
+
+/* The name behind "|" or "is" and its row.  As in Jinja an unknown one is an
+ * error of the template, but where a condition decides whether it is reached
+ * only when it is. */
 static const qn_jrow *parse_row(parser *p, const char *what,
                                 const qn_jrow *(*find)(qn_str name))
 {
     qn_str name = expect_name(p, what);
-    if (at_kind(p, QN_JT_DOT)) {
-        fail(p, QN_E_UNSUPPORTED, "the %s '%.*s.' with a dot is not supported",
-             what, (int)name.size, name.data);
-        return NULL;
-    }
     const qn_jrow *row = p->status ? NULL : find(name);
-    if (!row)
-        fail(p, QN_E_UNSUPPORTED, "the %s '%.*s' is not supported", what,
-             name.size > 60 ? 60 : (int)name.size, name.data);
+    if (at_kind(p, QN_JT_DOT))
+        fail(p, QN_E_UNSUPPORTED, "the %s '%.*s.' with a dot is not supported",
+             what, name.size > 60 ? 60 : (int)name.size, name.data);
+    else if (!row)
+        row = lacking_row(p, name);
+    if (row && !row->fn && !p->conditions && !p->unknown) {
+        p->unknown = p->at - 1;
+        p->unknown_what = what;
+    }
     return row;
+}
+
+/* At the end of a statement: an unknown filter or test that will be reached
+ * is refused. */
+static void check_rows(parser *p)
+{
+    if (!p->unknown || p->status)
+        return;
+    qn_str name = p->unknown->text;
+    p->at = p->unknown;
+    fail(p, QN_E_UNSUPPORTED, "the %s '%.*s' is not supported", p->unknown_what,
+         name.size > 60 ? 60 : (int)name.size, name.data);
 }
 
 /* One filter; the "|" is behind us. */
@@ -751,14 +782,18 @@ static qn_jnode *parse_or(parser *p)
  * left. */
 static qn_jnode *parse_cond(parser *p)
 {
+    const qn_jtoken *unknown = p->unknown;
     qn_jnode *node = parse_or(p);
     for (int length = 0; at_name(p, "if") && !too_long(p, length); length++) {
         qn_jnode *cond = new_node(p, QN_JN_COND, p->at->line);
         next(p);
+        p->unknown = unknown; /* what stands before the "if" is inside too */
+        p->conditions++;
         cond->as.cond.yes = node;
         cond->as.cond.test = parse_or(p);
         if (skip_name(p, "else"))
             cond->as.cond.no = parse_expression(p);
+        p->conditions--;
         node = cond;
     }
     return node;
@@ -924,22 +959,24 @@ static qn_jnode *parse_if(parser *p)
 {
     static const char *const ends[] = {"endif", "elif", "else", NULL};
     qn_jnode *node = new_node(p, QN_JN_IF, p->at->line);
-    int found;
+    int found = 0;
+    p->conditions++;
     next(p); /* "if"; parse_body takes each "elif" */
     do {
         qn_jbranch *branches =
             grow(p, node->as.cases.branches, node->as.cases.count,
                  &node->as.cases.capacity, sizeof *branches);
         if (!branches)
-            return node;
+            break;
         node->as.cases.branches = branches;
         qn_jbranch branch;
         branch.test = parse_tuple(p, false);
         branch.body = parse_body(p, ends, &found);
         branches[node->as.cases.count++] = branch;
     } while (found == 1 && !p->status);
-    if (found == 2)
+    if (found == 2 && !p->status)
         node->as.cases.otherwise = parse_until(p, "endif");
+    p->conditions--;
     return node;
 }
 
@@ -1179,6 +1216,7 @@ static qn_jnodes parse_nodes(parser *p, const char *const *ends)
             node = parse_statement(p);
             expect(p, QN_JT_BLOCK_END, "'%}'");
         }
+        check_rows(p);
         add_node(p, &nodes, node);
     }
     leave(p);

@@ -293,6 +293,18 @@ static int sign_of(int a, int b)
     return (a > b) - (a < b);
 }
 
+/* The order of an integer and a real that is none of 64 bits. */
+static int order_int_real(int64_t integer, double real)
+{
+    if (isnan(real))
+        return 2;
+    if (real >= 0x1p63)
+        return -1;
+    if (real < -0x1p63)
+        return 1;
+    return integer <= (int64_t)floor(real) ? -1 : 1;
+}
+
 /* The order of two numbers, exact between integers and reals; 2: a NaN. */
 static int order_numbers(qn_jval a, qn_jval b)
 {
@@ -305,6 +317,12 @@ static int order_numbers(qn_jval a, qn_jval b)
         int_b = integral(b.as.real, &y);
     if (int_a && int_b)
         return (x > y) - (x < y);
+    if (int_a && b.kind == QN_J_FLOAT)
+        return order_int_real(x, b.as.real);
+    if (int_b && a.kind == QN_J_FLOAT) {
+        int order = order_int_real(y, a.as.real);
+        return order == 2 ? 2 : -order;
+    }
     if (a.kind == QN_J_BIGINT && b.kind == QN_J_BIGINT) {
         qn_str s = qn_jstr_str(a.as.str), t = qn_jstr_str(b.as.str);
         bool minus_s = s.data[0] == '-', minus_t = t.data[0] == '-';
