@@ -186,8 +186,8 @@ static qn_status call_unary(const qn_closure *closure, mlx_vector_array *res,
     qn_status status = qn_handle_set_array(&in, qn_array_ref(inputs->data[0]));
     if (status)
         return status;
-    status = check(((unary_fun)closure->fun)(&made, in), "mlx_closure",
-                   made.ctx, "mlx_array");
+    int rc = ((unary_fun)closure->fun)(&made, in);
+    status = check(rc, "mlx_closure", made.ctx, "mlx_array");
     if (!status) {
         qn_array *array = qn_array_ref(qn_handle_array(made));
         status = qn_handle_set_arrays(res, &array, 1);
