@@ -1,8 +1,9 @@
 /* scan.c: running sums, products, maxima, minima, log-sum-exps along an axis.
  *
  * From one element to the next in the array's own type, rounding at each step:
- * what a scan gives does not depend on how it is cut into pieces.  The
- * first of an inclusive scan is the element itself.  Each loop reads an
+ * what a scan gives does not depend on how it is cut into pieces.  An inclusive
+ * scan begins with the first element itself, an exclusive one with the
+ * identity, to which the first is then added (0 + -0 is 0).  Each loop reads an
  * element before it writes the one in its place, so the input may be
  * donated. */
 #include "loops.h"
@@ -76,7 +77,8 @@ typedef void (*scan_fn)(size_t n, void *out, int64_t out_step, const void *in,
         C acc = identity(low, high);                                           \
         for (size_t i = 0; i < n; i++) {                                       \
             C x = load(*from);                                                 \
-            C sum = i ? qn_##function##_##S(acc, x) : x;                       \
+            bool first = inclusive && i == 0;                                  \
+            C sum = first ? x : qn_##function##_##S(acc, x);                   \
             T rounded = store(sum);                                            \
             *to = inclusive ? rounded : store(acc);                            \
             acc = load(rounded);                                               \

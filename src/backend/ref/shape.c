@@ -10,6 +10,8 @@
 void qn_ref_copy_run(void *to, int64_t to_step, const void *from,
                      int64_t from_step, size_t n, size_t size)
 {
+    if (to == from && to_step == from_step)
+        return; /* over a donated input; memcpy may not overlap */
     if (to_step == 1 && from_step == 1) {
         memcpy(to, from, n * size);
         return;

@@ -237,6 +237,30 @@ static void test_rope_of_views_and_nothing(void **state)
     qn_array_unref(x);
 }
 
+static void test_rope_over_a_dying_input(void **state)
+{
+    (void)state;
+    qn_array *x = random_array(QN_FLOAT32, 1, 36, SHAPE(1, 2, 3, 12)), *out;
+    qn_rope_params p = plain;
+    p.offset = 3;
+    qn_array *expected = rope(x, p, NULL, NULL);
+    const void *data = qn_array_data(x);
+    qn_node_spec spec = {.op = QN_OP_ROPE,
+                         .stream = test_stream(),
+                         .inputs = &x,
+                         .ninputs = 1,
+                         .params = &p,
+                         .params_size = sizeof p};
+    check_status(qn_node_new(&out, &spec, QN_FLOAT32, x->shape, x->ndim),
+                 QN_OK);
+    qn_array_unref(x);
+    check_status(qn_eval(&out, 1), QN_OK);
+    assert_ptr_equal(qn_array_data(out), data);
+    check_same(out, expected);
+    qn_array_unref(out);
+    qn_array_unref(expected);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_rope_rows_depend_on_their_position_alone),
         cmocka_unit_test(test_rope_periods),
         cmocka_unit_test(test_rope_of_views_and_nothing),
+        cmocka_unit_test(test_rope_over_a_dying_input),
     };
     return run_ref_tests(tests);
 }
