@@ -1,6 +1,8 @@
 /* log.c: formats a message and hands it to the program's sink. */
 #include "log.h"
 
+#include "utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -26,6 +28,12 @@ void qn_log(qn_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     int length = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (length >= 0)
-        sink.call(sink.data, level, text);
+    if (length < 0)
+        return;
+    /* A message that is too long is cut between characters. */
+    if ((size_t)length >= sizeof text) {
+        size_t size = sizeof text - 1;
+        text[size - qn_utf8_incomplete_tail((qn_str){text, size})] = '\0';
+    }
+    sink.call(sink.data, level, text);
 }

@@ -109,6 +109,7 @@ static void test_a_container_sees_its_group_at_the_mount_point(void **state)
     assert_int_equal(qn_cgroup_cpus(root), 3);
     /* A name that only begins alike is another group, and a path outside of
      * the mount, or one that climbs, shows nothing but the mount itself. */
+    temp_write_text(root, "sys/fs/cgroupdef/sub/cpu.max", "100000 100000\n");
     temp_write_text(root, "proc/self/cgroup", "0::/docker/abcdef/sub\n");
     assert_int_equal(qn_cgroup_cpus(root), 4);
     temp_write_text(root, "proc/self/cgroup", "0::/docker/abc/../sub\n");

@@ -312,6 +312,27 @@ static void test_tensors_are_placed(void **state)
     done(o);
 }
 
+/* A name of each length puts the end of the records at each place. */
+static void test_the_data_begins_at_the_next_multiple(void **state)
+{
+    (void)state;
+    for (int length = 1; length <= 64; length++) {
+        qn_buf file = QN_BUF_INIT;
+        char name[65];
+        opened o;
+        memset(name, 'n', sizeof name);
+        name[length] = '\0';
+        put_head(&file, 1, 0);
+        put_tensor(&file, name, 1, (uint64_t[]){4}, QN_GGUF_I8_T, 0);
+        put_padding(&file, 32);
+        put32(&file, 0x04030201);
+        check_status(open_file(&o, &file), QN_OK);
+        assert_memory_equal(qn_gguf_tensor_at(o.gguf, 0)->data.data,
+                            "\x01\x02\x03\x04", 4);
+        done(o);
+    }
+}
+
 static void test_both_versions_and_empty_files_are_read(void **state)
 {
     (void)state;
@@ -441,8 +462,10 @@ static void test_arrays_beyond_the_file_are_refused(void **state)
     for (int item = 0; item <= QN_GGUF_F64; item++) {
         if (item == QN_GGUF_ARRAY)
             continue;
-        /* Each of these times the item size wraps or is too much. */
-        const uint64_t counts[] = {17, (uint64_t)1 << 61,
+        /* One item too many (of one byte, or of what a string takes at
+         * least), and counts whose bytes wrap. */
+        bool small = item <= QN_GGUF_I8 || item == QN_GGUF_BOOL;
+        const uint64_t counts[] = {small ? 17 : 9, (uint64_t)1 << 61,
                                    ((uint64_t)1 << 61) + 1, (uint64_t)1 << 63,
                                    UINT64_MAX};
         for (size_t i = 0; i < 5; i++) {
@@ -682,6 +705,7 @@ int main(void)
         cmocka_unit_test(test_arrays_are_read_in_place),
         cmocka_unit_test(test_arrays_of_every_number_type_are_read),
         cmocka_unit_test(test_tensors_are_placed),
+        cmocka_unit_test(test_the_data_begins_at_the_next_multiple),
         cmocka_unit_test(test_both_versions_and_empty_files_are_read),
         cmocka_unit_test(test_type_names_and_blocks),
         cmocka_unit_test(test_bad_fronts_are_refused),

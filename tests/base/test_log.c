@@ -39,8 +39,11 @@ static void test_a_long_message_is_cut(void **state)
     record r = {0};
     qn_log_set_sink(keep, &r, QN_LOG_DEBUG);
     qn_log(QN_LOG_DEBUG, "%5000d", 1);
-    qn_log_set_sink(NULL, NULL, QN_LOG_DEBUG);
     assert_int_equal(strlen(r.text), 1023);
+    /* Not in the middle of a character. */
+    qn_log(QN_LOG_DEBUG, "%*s\xe2\x82\xac", 1021, "x");
+    qn_log_set_sink(NULL, NULL, QN_LOG_DEBUG);
+    assert_int_equal(strlen(r.text), 1021);
 }
 
 int main(void)

@@ -193,23 +193,25 @@ static void test_the_length_is_checked_before_the_header(void **state)
     const struct {
         uint64_t length;
         size_t follow; /* bytes of header that are there */
+        const char *part;
     } cases[] = {
-        {0, 0},
-        {1, 1},
-        {3, 2},
-        {100000001, 2},
-        {16, 0},
-        {UINT64_MAX, 8},
-        {UINT64_MAX - 7, 8},
-        {(uint64_t)1 << 63, 8},
+        {0, 0, "2 to 100000000 bytes"},
+        {1, 1, "2 to 100000000 bytes"},
+        {100000001, 2, "2 to 100000000 bytes"},
+        {UINT64_MAX, 8, "2 to 100000000 bytes"},
+        {UINT64_MAX - 7, 8, "2 to 100000000 bytes"},
+        {(uint64_t)1 << 63, 8, "2 to 100000000 bytes"},
+        {100000000, 2, "found only 2 in the file"},
+        {3, 2, "found only 2 in the file"},
+        {16, 0, "found only 0 in the file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint8_t bytes[16] = {[8] = '{', '}', ' ', ' ', ' ', ' ', ' ', ' '};
         qn_st *st = NULL;
         uint8_t *copy;
         qn_put_le64(bytes, cases[i].length);
-        check_status(parse(&st, &copy, bytes, 8 + cases[i].follow),
-                     QN_E_FORMAT);
+        check_error(parse(&st, &copy, bytes, 8 + cases[i].follow), QN_E_FORMAT,
+                    cases[i].part);
         assert_null(st);
         free(copy);
     }
@@ -228,6 +230,7 @@ static void test_lies_about_one_tensor_are_refused(void **state)
         const char *part; /* of the message */
     } cases[] = {
         {TENSOR("\"F32\"", "[4]", "[0,16]"), 8, "end <= 8, found [0, 16]"},
+        {TENSOR("\"U8\"", "[9]", "[0,9]"), 8, "end <= 8, found [0, 9]"},
         {TENSOR("\"F32\"", "[2]", "[-8,0]"), 8, "found -8"},
         {TENSOR("\"F32\"", "[-2]", "[0,8]"), 8, "found -2"},
         {TENSOR("\"F32\"", "[2]", "[8,0]"), 8, "begin <= end"},

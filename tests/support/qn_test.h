@@ -134,6 +134,16 @@ static inline void temp_write_text(const char *dir, const char *name,
     temp_write(dir, name, text, strlen(text));
 }
 
+/* Reads tests/vectors/NAME; free with qn_free. */
+static inline char *vector_read(const char *name, size_t *size)
+{
+    char *path = qn_path_join(QN_TEST_VECTORS, name), *data = NULL;
+    assert_non_null(path);
+    check_status(qn_file_read(&data, size, path, (size_t)1 << 30), QN_OK);
+    qn_free(path);
+    return data;
+}
+
 /* A copy of exactly `size` bytes on the heap, so that a sanitizer sees each
  * read beyond it. */
 static inline uint8_t *exact_copy(const void *data, size_t size)

@@ -387,6 +387,66 @@ static inline void tiny_put_affine(tiny_file *f, tiny_tensor *t, int bits,
     free(biases);
 }
 
+/* The values of the formats with a sign, a few bits of exponent and a few of
+ * mantissa. */
+static inline float tiny_e2m1(unsigned code)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    return (code & 8 ? -1 : 1) * values[code & 7];
+}
+
+static inline float tiny_e4m3(unsigned code)
+{
+    int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
+    float value = exponent ? ldexpf(1 + mantissa / 8.0f, exponent - 7)
+                           : ldexpf(mantissa / 8.0f, -6);
+    return code & 128 ? -value : value;
+}
+
+/* Packs in groups of 32 with a power of two as scale: mode mxfp4 or mxfp8. */
+static inline void tiny_put_mx(tiny_file *f, tiny_tensor *t, int bits)
+{
+    size_t n = tiny_size(t), groups = n / 32;
+    uint32_t *packed = calloc(n * (size_t)bits / 32, sizeof *packed);
+    uint8_t *scales = malloc(groups);
+    unsigned codes = bits == 4 ? 16 : 256;
+    float largest = bits == 4 ? 6 : 448;
+    assert_true(packed && scales && t->cols % 32 == 0);
+    for (size_t g = 0; g < groups; g++) {
+        float *x = t->data + g * 32, top = 0;
+        for (int i = 0; i < 32; i++)
+            top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+        int exponent = (int)ceilf(log2f(top / largest));
+        scales[g] = (uint8_t)(exponent + 127);
+        for (int i = 0; i < 32; i++) {
+            unsigned best = 0;
+            float least = INFINITY;
+            for (unsigned code = 0; code < codes; code++) {
+                if (bits == 8 && (code & 127) == 127)
+                    continue; /* no number */
+                float v = ldexpf(bits == 4 ? tiny_e2m1(code) : tiny_e4m3(code),
+                                 exponent);
+                if (fabsf(v - x[i]) < least) {
+                    least = fabsf(v - x[i]);
+                    best = code;
+                }
+            }
+            x[i] =
+                ldexpf(bits == 4 ? tiny_e2m1(best) : tiny_e4m3(best), exponent);
+            size_t at = (g * 32 + (size_t)i) * (size_t)bits;
+            packed[at / 32] |= best << (at % 32);
+        }
+    }
+    char name[80];
+    snprintf(name, sizeof name, "%s", t->name);
+    tiny_put(f, name, "U32", t->rows, t->cols * bits / 32, packed,
+             n * (size_t)bits / 8);
+    memcpy(strstr(name, ".weight"), ".scales", 8);
+    tiny_put(f, name, "U8", t->rows, t->cols / 32, scales, groups);
+    free(packed);
+    free(scales);
+}
+
 /* Writes config.json and model.safetensors in one dtype. */
 static inline void tiny_write_dir(tiny *m, const char *dir, const char *dtype)
 {
@@ -397,14 +457,17 @@ static inline void tiny_write_dir(tiny *m, const char *dir, const char *dtype)
     tiny_finish(&f, dir, "model.safetensors");
 }
 
-/* The same with packed matrices; m->config must say so. */
+/* The same with packed matrices, group 0 for mxfp4 and mxfp8; m->config must
+ * say so. */
 static inline void tiny_write_packed(tiny *m, const char *dir, int bits,
                                      int group)
 {
     tiny_file f = {QN_BUF_INIT, QN_BUF_INIT};
     tiny_write_config(m, dir);
     for (int i = 0; i < m->count; i++)
-        if (m->tensors[i].cols)
+        if (m->tensors[i].cols && !group)
+            tiny_put_mx(&f, &m->tensors[i], bits);
+        else if (m->tensors[i].cols)
             tiny_put_affine(&f, &m->tensors[i], bits, group);
         else
             tiny_put_plain(&f, &m->tensors[i], "F32");
