@@ -20,11 +20,13 @@ const char *qn_file_path(const qn_file *file);
 void qn_file_will_need(const qn_file *file, size_t offset, size_t size);
 void qn_file_dont_need(const qn_file *file, size_t offset, size_t size);
 
-/* Reads a whole file of at most `limit` bytes into *out (NUL-terminated,
- * free with qn_free). */
+/* Reads a whole file (or pipe) of at most `limit` bytes into *out
+ * (NUL-terminated, free with qn_free); *size may be NULL.  A larger one is
+ * QN_E_FORMAT. */
 qn_status qn_file_read(char **out, size_t *size, const char *path,
                        size_t limit);
-/* Writes to a temporary sibling, fsyncs, renames over `path`. */
+/* Writes to a temporary sibling, fsyncs, renames over `path`.  The mode
+ * follows the umask; a symbolic link is replaced, not followed. */
 qn_status qn_file_write_atomic(const char *path, const void *data, size_t size);
 bool qn_path_exists(const char *path);
 bool qn_path_is_dir(const char *path);
