@@ -513,6 +513,25 @@ static qn_status packed_part(qn_loader *loader, mlx_array *out,
     return fail_at(loader, plain_array(out, w, dtype), name);
 }
 
+/* A matrix with biases and floating scales is affine whatever the
+ * configuration calls it: no other mode has either. */
+static void correct_mode(qn_loader *loader, qn_matrix *m, const char *module)
+{
+    char name[NAME_SIZE];
+    mlx_dtype dtype;
+    snprintf(name, sizeof name, "%s.scales", module);
+    const qn_weight *scales = qn_weights_find(loader->weights, name);
+    snprintf(name, sizeof name, "%s.biases", module);
+    if (m->quant.mode == QN_MODE_AFFINE || !qn_loader_has(loader, name) ||
+        !plain_dtype(loader, scales->type, &dtype) || !is_float(dtype))
+        return;
+    if (!loader->corrected)
+        warn(loader, "%s is affine, not %s as config.json has it", module,
+             qn_quant_mode_name(m->quant.mode));
+    loader->corrected = true;
+    m->quant.mode = QN_MODE_AFFINE;
+}
+
 static qn_status packed_matrix(qn_loader *loader, qn_matrix *m,
                                const char *module)
 {
@@ -520,6 +539,9 @@ static qn_status packed_matrix(qn_loader *loader, qn_matrix *m,
     if (status)
         return fail_at(loader, status, module);
     m->packed = true;
+    correct_mode(loader, m, module);
+    if ((status = qn_quant_check(&m->quant, module)))
+        return fail_at(loader, status, module);
     int64_t bits = (int64_t)m->cols * m->quant.bits;
     if (m->cols % m->quant.group || bits % 32)
         return fail_at(loader,

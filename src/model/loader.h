@@ -38,6 +38,7 @@ typedef struct qn_loader {
     mlx_stream stream;
     qn_warn_fn warn; /* may be NULL */
     void *warn_data;
+    bool corrected; /* a mode of quantization; said once */
     /* what was missing */
     size_t missing_count;
     qn_buf missing;

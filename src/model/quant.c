@@ -22,9 +22,7 @@ static bool has_bits(int bits)
            bits == 8;
 }
 
-/* Refuses what the formats do not have; `what` is the module or key. */
-static qn_status check_quant(const qn_quant *q, const char *where,
-                             const char *what)
+qn_status qn_quant_check(const qn_quant *q, const char *what)
 {
     bool good = false;
     switch (q->mode) {
@@ -44,12 +42,9 @@ static qn_status check_quant(const qn_quant *q, const char *where,
     }
     if (good)
         return QN_OK;
-    qn_status status =
-        qn_fail(QN_E_UNSUPPORTED,
-                "quantization of %s: mode %s has no %d bits in "
-                "groups of %d",
-                what, qn_quant_mode_name(q->mode), q->bits, q->group);
-    return qn_fail_where(status, "%s", where);
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "quantization of %s: mode %s has no %d bits in groups of %d",
+                   what, qn_quant_mode_name(q->mode), q->bits, q->group);
 }
 
 static qn_status read_int(const qn_json *object, const char *key, int *out,
@@ -115,7 +110,9 @@ static qn_status read_quant(const qn_json *object, qn_quant *q,
         status = read_int(object, "bits", &q->bits, where);
     if (!status)
         status = read_int(object, "group_size", &q->group, where);
-    return status ? status : check_quant(q, where, what);
+    if (!status && (status = qn_quant_check(q, what)))
+        qn_fail_where(status, "%s", where);
+    return status;
 }
 
 static bool is_setting(qn_str key)

@@ -19,6 +19,10 @@ typedef struct qn_quant {
 /* "affine", ...: the names of the array library. */
 const char *qn_quant_mode_name(qn_quant_mode mode);
 
+/* QN_E_UNSUPPORTED, naming `what`, for bits and groups that the mode does not
+ * have. */
+qn_status qn_quant_check(const qn_quant *quant, const char *what);
+
 /* The settings of a whole model: defaults and exceptions by module path. */
 typedef struct qn_quant_table {
     bool present; /* the configuration has quantization at all */

@@ -247,6 +247,36 @@ static void test_packed_weights(void **state)
         }
 }
 
+static void test_floating_point_codes(void **state)
+{
+    (void)state;
+    for (int bits = 4; bits <= 8; bits += 4) {
+        char *dir = temp_dir_new();
+        tiny m = tiny_default();
+        m.config = bits == 4 ? "\"quantization\": {\"mode\": \"mxfp4\"}, "
+                             : "\"quantization\": {\"mode\": \"mxfp8\"}, ";
+        tiny_make(&m);
+        tiny_write_packed(&m, dir, bits, 0);
+        check_model(&m, dir, MLX_FLOAT32, near);
+        tiny_free(&m);
+        temp_dir_remove(dir);
+    }
+}
+
+/* Biases and floating scales belong to affine groups alone. */
+static void test_a_wrong_mode_does_not_hide_affine_groups(void **state)
+{
+    (void)state;
+    char *dir = temp_dir_new();
+    tiny m = tiny_default();
+    m.config = "\"quantization\": {\"mode\": \"mxfp4\"}, ";
+    tiny_make(&m);
+    tiny_write_packed(&m, dir, 4, 32);
+    check_model(&m, dir, MLX_FLOAT32, near);
+    tiny_free(&m);
+    temp_dir_remove(dir);
+}
+
 static void test_gguf_files_of_each_type(void **state)
 {
     (void)state;
@@ -348,6 +378,8 @@ int main(void)
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_rotary_scalings),
         cmocka_unit_test(test_packed_weights),
+        cmocka_unit_test(test_floating_point_codes),
+        cmocka_unit_test(test_a_wrong_mode_does_not_hide_affine_groups),
         cmocka_unit_test(test_gguf_files_of_each_type),
         cmocka_unit_test(test_gguf_frequency_factors),
         cmocka_unit_test(test_chunks_give_the_same_bits),
