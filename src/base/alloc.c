@@ -48,12 +48,14 @@ void *qn_calloc(size_t count, size_t size)
     size_t total;
     if (!qn_mul_size(&total, count, size))
         return too_large(count, size);
-    return checked(must_fail(total) ? NULL : calloc(1, total ? total : 1), total);
+    return checked(must_fail(total) ? NULL : calloc(1, total ? total : 1),
+                   total);
 }
 
 void *qn_realloc(void *ptr, size_t size)
 {
-    return checked(must_fail(size) ? NULL : realloc(ptr, size ? size : 1), size);
+    return checked(must_fail(size) ? NULL : realloc(ptr, size ? size : 1),
+                   size);
 }
 
 void *qn_reallocarray(void *ptr, size_t count, size_t size)
