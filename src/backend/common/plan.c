@@ -150,7 +150,7 @@ void qn_lines_make(qn_lines *lines, const int *shape, int ndim, int axis,
 {
     int others[QN_MAX_NDIM];
     int64_t steps[QN_PLAN_OPERANDS][QN_MAX_NDIM];
-    const int64_t *rows[QN_PLAN_OPERANDS];
+    const int64_t *rows[QN_PLAN_OPERANDS] = {NULL};
     int n = 0;
     for (int i = 0; i < ndim; i++) {
         if (i == axis)
@@ -206,7 +206,7 @@ void qn_matmul_plan_make(qn_matmul_plan *plan, const qn_array *const *arrays,
     const qn_array *out = arrays[0];
     int lead = out->ndim - 1; /* batch axes and rows */
     int64_t steps[QN_PLAN_OPERANDS][QN_MAX_NDIM] = {{0}};
-    const int64_t *rows[QN_PLAN_OPERANDS];
+    const int64_t *rows[QN_PLAN_OPERANDS] = {NULL};
     for (int k = 0; k < n; k++) {
         /* Aligned with out's axes from the right.  The axes of b and of what
          * follows are batch axes; over the rows these stand still. */
