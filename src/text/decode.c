@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "bpe.h"
+#include "find.h"
 #include "unicode.h"
 
 enum { STEPS_MAX = 16 };
@@ -231,8 +232,8 @@ static bool replace_bytes(const step *s, qn_buf *out, qn_str token)
 {
     const char *p = token.data, *end = p + token.size;
     while (s->pattern_size && p < end) {
-        const char *hit =
-            memmem(p, (size_t)(end - p), s->pattern, s->pattern_size);
+        const char *hit = qn_find((qn_str){p, (size_t)(end - p)},
+                                  (qn_str){s->pattern, s->pattern_size});
         if (!hit)
             break;
         qn_buf_add(out, p, (size_t)(hit - p));

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "find.h"
 #include "regex.h"
 #include "unicode.h"
 
@@ -16,7 +17,7 @@
 enum {
     STEPS_MAX = 64,
     /* A file may ask to replace a by aa, 64 times over. */
-    TEXT_MAX = 256 << 20
+    TEXT_MAX = 64 << 20
 };
 
 typedef struct step step;
@@ -350,16 +351,21 @@ static qn_status replace_regex(const step *s, input in, qn_norm_text *out)
 {
     qn_regex_run *run = NULL;
     qn_status status = qn_regex_run_new(&run, s->regex, in.text.size);
-    size_t at = 0, from = 0, begin = 0, end = 0;
-    bool found = true;
+    size_t at = 0, from = 0, last_end = SIZE_MAX;
     while (!status && from <= in.text.size) {
+        bool found;
+        size_t begin, end;
         status = qn_regex_find(run, in.text, from, &found, &begin, &end);
         if (status || !found)
             break;
-        copy(out, in, at, begin);
-        emit(out, s->content, s->content_size, in, begin, end);
-        at = from = end;
-        if (begin == end) { /* empty: the search goes on a character later */
+        /* An empty match right behind another one is none. */
+        if (begin != end || end != last_end) {
+            copy(out, in, at, begin);
+            emit(out, s->content, s->content_size, in, begin, end);
+            at = last_end = end;
+        }
+        from = end;
+        if (begin == end) { /* the search goes on a character later */
             uint32_t code;
             from += from < in.text.size
                         ? (size_t)qn_uc_next(in.text.data + from, &code)
@@ -378,8 +384,9 @@ static qn_status run_replace(const step *s, input in, qn_norm_text *out)
         return replace_regex(s, in, out);
     size_t at = 0;
     while (s->pattern_size) {
-        const char *hit = memmem(in.text.data + at, in.text.size - at,
-                                 s->pattern, s->pattern_size);
+        const char *hit =
+            qn_find((qn_str){in.text.data + at, in.text.size - at},
+                    (qn_str){s->pattern, s->pattern_size});
         if (!hit)
             break;
         size_t begin = (size_t)(hit - in.text.data);

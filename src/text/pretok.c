@@ -11,6 +11,7 @@
 #include "pretok.h"
 
 #include "base/alloc.h"
+#include "find.h"
 #include "regex.h"
 #include "unicode.h"
 
@@ -192,8 +193,8 @@ static qn_status cut_by_literal(cutter *c, const char *text, qn_word word)
     const step *s = c->step;
     size_t at = word.begin;
     while (s->literal_size) {
-        const char *hit =
-            memmem(text + at, word.end - at, s->literal, s->literal_size);
+        const char *hit = qn_find((qn_str){text + at, word.end - at},
+                                  (qn_str){s->literal, s->literal_size});
         if (!hit)
             break;
         size_t begin = (size_t)(hit - text);

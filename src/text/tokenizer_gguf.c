@@ -94,7 +94,7 @@ static qn_status add_token(qn_tokenizer *t, int32_t id, qn_str text,
 
 static qn_status load_tokens(qn_tokenizer *t, const qn_gguf *gguf)
 {
-    const qn_gguf_value *tokens, *types;
+    const qn_gguf_value *tokens = NULL, *types = NULL;
     qn_status status = need_strings(gguf, KEY("tokens"), &tokens);
     if (!status)
         status = get_types(gguf, tokens->as.array.count, &types);
@@ -191,7 +191,7 @@ static qn_status load_frame(qn_tokenizer *t, const qn_gguf *gguf, bool bos)
 
 static qn_status load_merges(qn_tokenizer *t, const qn_gguf *gguf, qn_bpe *bpe)
 {
-    const qn_gguf_value *merges;
+    const qn_gguf_value *merges = NULL;
     qn_status status = need_strings(gguf, KEY("merges"), &merges);
     if (status)
         return status;
