@@ -237,9 +237,10 @@ void quern_session_free(quern_session *session);
  * from any thread and from a signal handler. */
 void quern_session_cancel(quern_session *session);
 
-/* Appends `ids` to the sequence: a prompt, or one token of an answer.  On
- * failure the sequence keeps the part that was computed.  More tokens than the
- * context holds: QUERN_E_UNSUPPORTED with both numbers, nothing computed. */
+/* Appends `ids` to the sequence: a prompt, or one token of an answer.  When
+ * cancelled the sequence keeps the part that was computed; when a computation
+ * fails it is empty.  More tokens than the context holds: QUERN_E_UNSUPPORTED
+ * with both numbers, nothing computed. */
 quern_status quern_session_feed(quern_session *session, const int32_t *ids,
                                 size_t count, quern_error *error);
 /* The logits of the last position, and the natural logarithms of its

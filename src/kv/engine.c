@@ -3,6 +3,7 @@
 
 #include <quern/ext.h>
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,8 @@ qn_status qn_engine_start(void)
         free(text);
         return status;
     }
-    mlx_set_error_handler(stay_alive, NULL, NULL);
+    static atomic_flag installed = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&installed))
+        mlx_set_error_handler(stay_alive, NULL, NULL);
     return QN_OK;
 }
