@@ -319,7 +319,11 @@ static qn_status draw_uniform(qn_sampler *s, float *out)
     mlx_array key = {NULL}, u = {NULL};
     mlx_array low = mlx_array_new_float32(0);
     mlx_array high = mlx_array_new_float32(1);
-    qn_status status = next_key(s, &key);
+    qn_status status = qn_engine_made(low.ctx);
+    if (!status)
+        status = qn_engine_made(high.ctx);
+    if (!status)
+        status = next_key(s, &key);
     if (!status)
         status = qn_engine(mlx_random_uniform(&u, low, high, (int[]){1}, 1,
                                               MLX_FLOAT32, key, s->stream));
