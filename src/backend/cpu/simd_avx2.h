@@ -2,6 +2,7 @@
 #ifndef QN_CPU_SIMD_AVX2_H
 #define QN_CPU_SIMD_AVX2_H
 
+#include "backend/cpu/bits.h"
 #include "base/f16.h"
 
 #include <immintrin.h>
@@ -188,6 +189,42 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
 {
     __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b));
+}
+VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+{
+    if (bits == 8) {
+        out[0] = vf_load_u8(w);
+        out[1] = vf_load_u8(w + 8);
+        return;
+    }
+    /* Eight codes are `bits` bytes.  Both halves of the register get them;
+     * each lane picks the two bytes its code touches and shifts. */
+#define QN_PICK(i) (char)((i)*bits >> 3), (char)(((i)*bits >> 3) + 1), -1, -1
+#define QN_SHIFT(i) (i) * bits & 7
+    const __m256i pick =
+        _mm256_setr_epi8(QN_PICK(0), QN_PICK(1), QN_PICK(2), QN_PICK(3),
+                         QN_PICK(4), QN_PICK(5), QN_PICK(6), QN_PICK(7));
+    const __m256i shift =
+        _mm256_setr_epi32(QN_SHIFT(0), QN_SHIFT(1), QN_SHIFT(2), QN_SHIFT(3),
+                          QN_SHIFT(4), QN_SHIFT(5), QN_SHIFT(6), QN_SHIFT(7));
+#undef QN_PICK
+#undef QN_SHIFT
+    const __m256i mask = _mm256_set1_epi32((1 << bits) - 1);
+    for (int half = 0; half < 2; half++) {
+        __m256i v;
+        if (bits == 4) {
+            uint32_t word;
+            memcpy(&word, w + half * 4, 4);
+            v = _mm256_srlv_epi32(
+                _mm256_set1_epi32((int)word),
+                _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+        } else {
+            uint64_t stream = qn_load_bytes(w + half * bits, bits);
+            v = _mm256_set1_epi64x((int64_t)stream);
+            v = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, pick), shift);
+        }
+        out[half] = _mm256_cvtepi32_ps(_mm256_and_si256(v, mask));
+    }
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {

@@ -2,6 +2,7 @@
 #ifndef QN_CPU_SIMD_AVX512_H
 #define QN_CPU_SIMD_AVX512_H
 
+#include "backend/cpu/bits.h"
 #include "base/f16.h"
 
 #include <immintrin.h>
@@ -179,6 +180,33 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
 {
     __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b));
+}
+VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+{
+    if (bits == 8) {
+        out[0] = vf_load_u8(w);
+        return;
+    }
+    /* Sixteen codes are at most 12 bytes.  Every quarter of the register gets
+     * them; each lane picks the two bytes its code touches and shifts. */
+    int low = 2 * bits < 8 ? 2 * bits : 8;
+    __m128i stream = _mm_set_epi64x(
+        low < 2 * bits ? (int64_t)qn_load_bytes(w + low, 2 * bits - low) : 0,
+        (int64_t)qn_load_bytes(w, low));
+#define QN_PICK(i)                                                             \
+    ((i)*bits >> 3) | (((i)*bits >> 3) + 1) << 8 | (int)0x80800000u
+#define QN_SHIFT(i) (i) * bits & 7
+#define QN_EACH(M)                                                             \
+    _mm512_setr_epi32(M(0), M(1), M(2), M(3), M(4), M(5), M(6), M(7), M(8),    \
+                      M(9), M(10), M(11), M(12), M(13), M(14), M(15))
+    const __m512i pick = QN_EACH(QN_PICK), shift = QN_EACH(QN_SHIFT);
+#undef QN_EACH
+#undef QN_PICK
+#undef QN_SHIFT
+    __m512i v = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(stream), pick);
+    v = _mm512_and_si512(_mm512_srlv_epi32(v, shift),
+                         _mm512_set1_epi32((1 << bits) - 1));
+    out[0] = _mm512_cvtepi32_ps(v);
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {

@@ -2,6 +2,7 @@
 #ifndef QN_CPU_SIMD_NEON_H
 #define QN_CPU_SIMD_NEON_H
 
+#include "backend/cpu/bits.h"
 #include "base/f16.h"
 
 #include <arm_neon.h>
@@ -169,6 +170,29 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
     memcpy(&four, p, sizeof four);
     uint8x8_t bytes = vcreate_u8(four);
     return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
+}
+VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+{
+    /* Eight codes are `bits` bytes; each lane picks the two bytes its code
+     * touches and shifts.  An index out of the table gives zero. */
+    uint32_t picks[8];
+    int32_t shifts[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t byte = i * (uint32_t)bits >> 3;
+        picks[i] = byte | (byte + 1) << 8 | 0xffff0000u;
+        shifts[i] = -(int32_t)(i * (uint32_t)bits & 7);
+    }
+    uint32x4_t mask = vdupq_n_u32((1u << bits) - 1);
+    for (int half = 0; half < 2; half++) {
+        uint64_t stream = qn_load_bytes(w + half * bits, bits);
+        uint8x16_t table = vcombine_u8(vcreate_u8(stream), vcreate_u8(0));
+        for (int i = 0; i < 2; i++) {
+            uint8x16_t pick = vreinterpretq_u8_u32(vld1q_u32(picks + 4 * i));
+            uint32x4_t v = vreinterpretq_u32_u8(vqtbl1q_u8(table, pick));
+            v = vandq_u32(vshlq_u32(v, vld1q_s32(shifts + 4 * i)), mask);
+            out[2 * half + i] = vcvtq_f32_u32(v);
+        }
+    }
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {

@@ -17,6 +17,9 @@
  *   vf_hmax(a)          the largest lane; any lane or NaN if one is NaN
  *   vf_load_f16 vf_load_bf16, vf_store_f16 vf_store_bf16
  *   vf_load_u8          VF_LANES bytes as floats
+ *   vf_codes16(out, w, bits)  16 codes of 2, 3, 4, 5, 6 or 8 bits (a constant)
+ *                       of a little-endian bit stream as floats, in 16 /
+ *                       VF_LANES vectors; reads exactly 2 * bits bytes
  *   vf_transpose(r)     of VF_LANES vectors, in place
  *   vm_lt vm_le vm_eq vm_nan(a) vm_or, vf_select(m, a, b): m ? a : b
  *   FN(name)            name_<isa>
@@ -25,6 +28,7 @@
 #ifndef QN_CPU_SIMD_NONE_H
 #define QN_CPU_SIMD_NONE_H
 
+#include "backend/cpu/bits.h"
 #include "base/f16.h"
 
 #include <stddef.h>
@@ -202,6 +206,16 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
     for (int i = 0; i < VF_LANES; i++)
         r[i] = (float)p[i];
     return r;
+}
+VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+{
+    for (int half = 0; half < 2; half++) {
+        uint64_t stream = qn_load_bytes(w + half * bits, bits);
+        uint32_t mask = (1u << bits) - 1;
+        for (int i = 0; i < 8; i++)
+            out[half * 2 + i / 4][i % 4] =
+                (float)(int)((uint32_t)(stream >> (i * bits)) & mask);
+    }
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {

@@ -4,12 +4,12 @@
 #include "backend/cpu/simd_avx512.h"
 
 #define TILE_M 6
+#define DIRECT_M 4
 
 /* Sixteen 4-bit codes are two words.  Broadcast as one quadword they fill
  * the lanes alternately, so lane 2i is code i and lane 2i + 1 code 8 + i; x is
- * put into the same order.  A group's sixteen possible values are a
- * register, and the permute that looks codes up ignores the bits above the low
- * four, so no mask is needed. */
+ * put into the same order. */
+#define ORDER_Q4 order_q4
 static inline void order_q4(float *dst, const float *src, size_t k)
 {
     const __m512i index =
@@ -17,7 +17,16 @@ static inline void order_q4(float *dst, const float *src, size_t k)
     for (size_t i = 0; i < k; i += 16)
         vf_store(dst + i, _mm512_permutexvar_ps(index, vf_load(src + i)));
 }
-#define ORDER_Q4 order_q4
+
+/* A group's sixteen possible values are a register, and the permute that looks
+ * codes up ignores the bits above the low four: no mask, no conversion. */
+#define HAS_TABLE_Q4
+VF_INLINE VF table_q4(float scale, float bias)
+{
+    const VF codes =
+        _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return vf_fma(codes, vf_set1(scale), vf_set1(bias));
+}
 
 VF_INLINE VF look_up_q4(const uint8_t *w, VF table)
 {
@@ -28,51 +37,5 @@ VF_INLINE VF look_up_q4(const uint8_t *w, VF table)
     return _mm512_permutexvar_ps(
         _mm512_srlv_epi32(_mm512_set1_epi64(words), shifts), table);
 }
-
-VF_INLINE VF table_q4(float scale, float bias)
-{
-    const VF codes =
-        _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return vf_fma(codes, vf_set1(scale), vf_set1(bias));
-}
-
-#define HAS_FILL_Q4
-static void fill_q4(float *dst, const uint8_t *w, const float *scales,
-                    const float *biases, size_t k, int group)
-{
-    size_t width = (size_t)group;
-    for (size_t i = 0; i < k; i += width) {
-        VF table = table_q4(*scales++, *biases++);
-        for (size_t j = i; j < i + width; j += 16)
-            vf_store(dst + j, look_up_q4(w + j / 2, table));
-    }
-}
-
-/* What a group of a row needs in registers: for 4-bit codes their sixteen
- * values, for 8-bit ones scale and bias. */
-typedef struct group_words {
-    VF a, b;
-} group_words;
-
-VF_INLINE group_words group_begin(qn_row_format format, float scale, float bias)
-{
-    if (format == QN_ROW_Q4) {
-        VF table = table_q4(scale, bias);
-        return (group_words){table, table};
-    }
-    return (group_words){vf_set1(scale), vf_set1(bias)};
-}
-
-VF_INLINE VF group_step(qn_row_format format, const uint8_t *w, size_t i,
-                        group_words g)
-{
-    if (format == QN_ROW_Q4)
-        return look_up_q4(w + i / 2, g.a);
-    return vf_fma(vf_load_u8(w + i), g.a, g.b);
-}
-
-#define SINGLE_GROUP group_words
-#define SINGLE_BEGIN group_begin
-#define SINGLE_STEP group_step
 
 #include "rowdot.inc"

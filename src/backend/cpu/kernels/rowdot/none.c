@@ -4,4 +4,6 @@
 #include "backend/cpu/simd_none.h"
 
 #define TILE_M 2
+#define DIRECT_M 2
+
 #include "rowdot.inc"

@@ -2,10 +2,12 @@
  * every linear layer: rows of x times rows of w, w dense or packed.
  *
  * Order of the sum, the same for one row of x or many, for any tile and any
- * thread count: VF_LANES partial sums, lane l over the k that the format's
- * order puts there, ascending, each step one (fused) multiply-add of float
- * values; then vf_sum.  A packed weight is code * scale + bias, rounded once to float.  So a
- * row's bits never depend on the rows beside it.
+ * thread count.  K falls into blocks of QN_ROWDOT_DEPTH.  A block is VF_LANES
+ * partial sums, lane l over the k that the format's order puts there,
+ * ascending, each step one (fused) multiply-add of float values; then vf_sum.
+ * Blocks are added in ascending order.  A packed weight is code * scale +
+ * bias, rounded once to float.  So a row's bits never depend on the rows
+ * beside it.
  *
  * x comes prepared: float32, rows padded with zeros to a multiple of
  * QN_ROWDOT_PAD, in the order that the format's unpacking produces
@@ -19,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { QN_ROWDOT_PAD = 32 };
+enum { QN_ROWDOT_PAD = 32, QN_ROWDOT_DEPTH = 2048 };
 
 /* How a row of w is stored. */
 typedef enum qn_row_format {
@@ -43,7 +45,8 @@ typedef struct qn_rowdot {
     qn_row_format format;
     const uint8_t *w;
     size_t w_stride;
-    /* Packed formats: a scale and a bias for each `group` (16, 32, 64, 128) codes, rows scale_stride elements apart. */
+    /* Packed formats: a scale and a bias for each `group` (16, 32, 64, 128)
+     * codes, rows scale_stride elements apart. */
     int group;
     qn_dtype scale_type, bias_type; /* float32, float16, bfloat16 */
     const uint8_t *scales, *biases;
@@ -62,6 +65,11 @@ typedef struct qn_rowdot_kernel {
     /* Computes columns n0 .. n1 of all rows.  `scratch` has room for
      * qn_rowdot_scratch(k) floats. */
     void (*run)(const qn_rowdot *job, size_t n0, size_t n1, float *scratch);
+    /* The values of a packed row in their natural order: k codes, a scale and
+     * a bias for each group. */
+    void (*unpack)(float *dst, const uint8_t *w, const float *scales,
+                   const float *biases, size_t k, int group,
+                   qn_row_format format);
 } qn_rowdot_kernel;
 
 /* The best kernel that this processor has. */
@@ -70,16 +78,19 @@ const qn_rowdot_kernel *qn_rowdot_pick(void);
  * for tests and benches. */
 const qn_rowdot_kernel *qn_rowdot_at(qn_isa isa);
 
-/* Rows of w unpacked at a time, a multiple of every kernel's tile width. */
-enum { QN_ROWDOT_ROWS = 8 };
+/* Rows of w unpacked at a time, a multiple of the tile's width, and rows whose
+ * scales are converted at a time. */
+enum { QN_ROWDOT_ROWS = 8, QN_ROWDOT_SCALE_ROWS = 16 };
 static inline size_t qn_rowdot_padded(size_t k)
 {
     return (k + QN_ROWDOT_PAD - 1) / QN_ROWDOT_PAD * QN_ROWDOT_PAD;
 }
 static inline size_t qn_rowdot_scratch(size_t k)
 {
-    /* The unpacked rows, then two rows of scales and biases. */
-    return (QN_ROWDOT_ROWS + 1) * qn_rowdot_padded(k) + 64;
+    size_t depth = k < QN_ROWDOT_DEPTH ? qn_rowdot_padded(k) : QN_ROWDOT_DEPTH;
+    /* The unpacked rows, then scales and biases of groups of 16 or more. */
+    return QN_ROWDOT_ROWS * depth + 2 * QN_ROWDOT_SCALE_ROWS * (k / 16 + 1) +
+           64;
 }
 
 #define QN_ROWDOT(isa, name) extern const qn_rowdot_kernel name;

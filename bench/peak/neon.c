@@ -1,0 +1,6 @@
+/* neon.c: the limits of one core, for Advanced SIMD. */
+#include "peak.h"
+
+#include "backend/cpu/simd_neon.h"
+
+#include "peak.inc"
