@@ -1,0 +1,293 @@
+/* The full cache: what is stored, in place, up to the limit. */
+#include "support/qn_test.h"
+
+#include "kv/cache.h"
+#include "kv/engine.h"
+
+#include <math.h>
+
+enum { HEADS = 4, KV_HEADS = 2, DIM = 8, LIMIT = 100, STEP = 16 };
+
+static mlx_stream stream;
+
+static int open_engine(void **state)
+{
+    (void)state;
+    if (qn_engine_start())
+        return 1;
+    stream = mlx_default_cpu_stream_new();
+    return !stream.ctx;
+}
+
+static int close_engine(void **state)
+{
+    (void)state;
+    return mlx_stream_free(stream);
+}
+
+static qn_kv_cache *make(int layers, mlx_dtype dtype)
+{
+    qn_kv_shape shape = {.layers = layers,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = DIM,
+                         .dtype = dtype,
+                         .step = STEP,
+                         .limit = LIMIT};
+    qn_kv_cache *cache;
+    check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
+    return cache;
+}
+
+/* Element i of head h at position t, the same for whoever asks. */
+static float value_at(int what, int h, int t, int i)
+{
+    return sinf((float)(what * 1000 + h * 100 + t * 7 + i));
+}
+
+/* [1, heads, count, DIM] of the positions from `first` on. */
+static mlx_array make_part(int what, int heads, int first, int count)
+{
+    float *data = malloc((size_t)(heads * count * DIM) * sizeof *data);
+    assert_non_null(data);
+    for (int h = 0; h < heads; h++)
+        for (int t = 0; t < count; t++)
+            for (int i = 0; i < DIM; i++)
+                data[(h * count + t) * DIM + i] =
+                    value_at(what, h, first + t, i);
+    mlx_array x =
+        mlx_array_new_data(data, (int[]){1, heads, count, DIM}, 4, MLX_FLOAT32);
+    assert_non_null(x.ctx);
+    free(data);
+    return x;
+}
+
+static void check_attention(const float *found, int first, int count,
+                            int window, double limit)
+{
+    for (int h = 0; h < HEADS; h++)
+        for (int t = 0; t < count; t++) {
+            int position = first + t, g = h / (HEADS / KV_HEADS);
+            int from =
+                window && position - window + 1 > 0 ? position - window + 1 : 0;
+            double p[LIMIT], sum = 0;
+            for (int j = from; j <= position; j++) {
+                double score = 0;
+                for (int i = 0; i < DIM; i++)
+                    score += (double)value_at(0, h, position, i) *
+                             value_at(1, g, j, i);
+                sum += p[j] = exp(score * 0.3);
+            }
+            for (int i = 0; i < DIM; i++) {
+                double y = 0;
+                for (int j = from; j <= position; j++)
+                    y += p[j] / sum * value_at(2, g, j, i);
+                double off = fabs(found[(h * count + t) * DIM + i] - y);
+                assert_true(off <= limit);
+            }
+        }
+}
+
+/* Gives the cache `count` tokens and checks the attention of each layer. */
+static void step(qn_kv_cache *cache, int layers, int count, int window,
+                 double limit)
+{
+    int first = qn_kv_cache_length(cache);
+    qn_attention how = {.scale = 0.3f, .window = window};
+    for (int layer = 0; layer < layers; layer++) {
+        mlx_array q = make_part(0, HEADS, first, count);
+        mlx_array k = make_part(1, KV_HEADS, first, count);
+        mlx_array v = make_part(2, KV_HEADS, first, count);
+        mlx_array out = {NULL};
+        check_status(qn_kv_attend(cache, &out, layer, q, k, v, &how, stream),
+                     QN_OK);
+        mlx_array_free(q);
+        mlx_array_free(k);
+        mlx_array_free(v);
+        check_status(qn_engine(mlx_array_eval(out)), QN_OK);
+        check_attention(mlx_array_data_float32(out), first, count, window,
+                        limit);
+        mlx_array_free(out);
+    }
+    qn_kv_cache_advance(cache, count);
+}
+
+static void test_attention_over_what_was_stored(void **state)
+{
+    (void)state;
+    static const int counts[] = {5, 1, 1, 9, 1, 20, 1, 1, 40, 1};
+    static const int windows[] = {0, 1, 4, 33};
+    for (int w = 0; w < 4; w++) {
+        qn_kv_cache *cache = make(2, MLX_FLOAT32);
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+            step(cache, 2, counts[i], windows[w], 1e-5);
+        assert_int_equal(qn_kv_cache_length(cache), 80);
+        qn_kv_cache_free(cache);
+    }
+}
+
+static void test_half_precision_storage(void **state)
+{
+    (void)state;
+    qn_kv_cache *cache = make(1, MLX_FLOAT16);
+    for (int i = 0; i < 30; i++)
+        step(cache, 1, 1 + i % 3, 0, 2e-3);
+    qn_kv_cache_free(cache);
+    cache = make(1, MLX_BFLOAT16);
+    for (int i = 0; i < 30; i++)
+        step(cache, 1, 1 + i % 3, 0, 1.5e-2);
+    qn_kv_cache_free(cache);
+}
+
+static void test_trimming_forgets_the_end(void **state)
+{
+    (void)state;
+    qn_kv_cache *cache = make(1, MLX_FLOAT32);
+    step(cache, 1, 50, 0, 1e-5);
+    assert_true(qn_kv_cache_trim(cache, 20));
+    assert_int_equal(qn_kv_cache_length(cache), 20);
+    step(cache, 1, 1, 0, 1e-5);
+    step(cache, 1, 30, 0, 1e-5);
+    assert_true(qn_kv_cache_trim(cache, 0));
+    step(cache, 1, 10, 0, 1e-5);
+    qn_kv_cache_free(cache);
+}
+
+static void test_limit_is_kept(void **state)
+{
+    (void)state;
+    qn_kv_cache *cache = make(1, MLX_FLOAT32);
+    step(cache, 1, LIMIT - 1, 0, 1e-5);
+    step(cache, 1, 1, 0, 1e-5);
+    mlx_array x = make_part(0, HEADS, 0, 1), kv = make_part(1, KV_HEADS, 0, 1);
+    mlx_array out = {NULL};
+    qn_attention how = {.scale = 1};
+    check_error(qn_kv_attend(cache, &out, 0, x, kv, kv, &how, stream),
+                QN_E_INTERNAL, "room for 100");
+    mlx_array_free(x);
+    mlx_array_free(kv);
+    qn_kv_cache_free(cache);
+}
+
+static size_t active(void)
+{
+    size_t bytes;
+    assert_int_equal(mlx_get_active_memory(&bytes), 0);
+    return bytes;
+}
+
+static void test_tokens_are_written_in_place(void **state)
+{
+    (void)state;
+    /* So much room that a copy would stand out among the scratch memory. */
+    enum { ROOM = 16384, BYTES = ROOM * KV_HEADS * DIM * 4 };
+    qn_kv_shape shape = {.layers = 1,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = DIM,
+                         .dtype = MLX_FLOAT32,
+                         .step = ROOM,
+                         .limit = ROOM};
+    qn_kv_cache *cache;
+    size_t before = active(), peak = 0;
+    check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
+    step(cache, 1, 3, 0, 1e-5);
+    size_t full = active();
+    assert_int_equal(full - before, 2 * BYTES);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(mlx_reset_peak_memory(), 0);
+        step(cache, 1, 1 + i % 3, 0, 1e-5);
+        assert_int_equal(active(), full);
+        assert_int_equal(mlx_get_peak_memory(&peak), 0);
+        assert_true(peak < full + BYTES / 2);
+    }
+    qn_kv_cache_reset(cache);
+    assert_int_equal(active(), before);
+    step(cache, 1, 3, 0, 1e-5);
+    qn_kv_cache_free(cache);
+    assert_int_equal(active(), before);
+}
+
+static void test_room_grows_by_steps(void **state)
+{
+    (void)state;
+    size_t before = active();
+    qn_kv_cache *cache = make(1, MLX_FLOAT32);
+    const size_t token = 2 * KV_HEADS * DIM * 4;
+    step(cache, 1, STEP, 0, 1e-5);
+    assert_int_equal(active() - before, STEP * token);
+    step(cache, 1, 1, 0, 1e-5);
+    assert_int_equal(active() - before, 2 * STEP * token);
+    step(cache, 1, LIMIT - STEP - 1, 0, 1e-5);
+    /* No whole step beyond the limit; buffers may be rounded up a little. */
+    assert_in_range(active() - before, LIMIT * token,
+                    (LIMIT + STEP) * token - 1);
+    qn_kv_cache_free(cache);
+}
+
+static void test_size_of_a_token(void **state)
+{
+    (void)state;
+    qn_kv_shape shape = {.layers = 30,
+                         .kv_heads = 3,
+                         .head_dim = 64,
+                         .dtype = MLX_FLOAT16,
+                         .step = 256,
+                         .limit = 8192};
+    assert_int_equal(qn_kv_token_bytes(&shape), 30 * 2 * 3 * 64 * 2);
+}
+
+static qn_status attend_scenario(void)
+{
+    qn_kv_shape shape = {.layers = 1,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = DIM,
+                         .dtype = MLX_FLOAT16,
+                         .step = STEP,
+                         .limit = LIMIT};
+    static const float zeros[HEADS * 20 * DIM];
+    qn_kv_cache *cache;
+    qn_status status = qn_kv_cache_new(&cache, &shape);
+    if (status)
+        return status;
+    /* Two steps: the second one grows and needs a mask. */
+    for (int i = 0; i < 2 && !status; i++) {
+        mlx_array out = {NULL};
+        mlx_array q = mlx_array_new_data(zeros, (int[]){1, HEADS, 20, DIM}, 4,
+                                         MLX_FLOAT32);
+        mlx_array k = mlx_array_new_data(zeros, (int[]){1, KV_HEADS, 20, DIM},
+                                         4, MLX_FLOAT32);
+        qn_attention how = {.scale = 1, .window = 7};
+        status = q.ctx && k.ctx ? QN_OK : qn_engine(1);
+        if (!status)
+            status = qn_kv_attend(cache, &out, 0, q, k, k, &how, stream);
+        if (!status)
+            status = qn_engine(mlx_array_eval(out));
+        if (!status)
+            qn_kv_cache_advance(cache, 20);
+        mlx_array_free(q);
+        mlx_array_free(k);
+        mlx_array_free(out);
+    }
+    qn_kv_cache_free(cache);
+    return status;
+}
+
+static void test_memory_may_run_out(void **state)
+{
+    (void)state;
+    each_alloc_may_fail(attend_scenario);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention_over_what_was_stored),
+        cmocka_unit_test(test_half_precision_storage),
+        cmocka_unit_test(test_trimming_forgets_the_end),
+        cmocka_unit_test(test_limit_is_kept),
+        cmocka_unit_test(test_tokens_are_written_in_place),
+        cmocka_unit_test(test_room_grows_by_steps),
+        cmocka_unit_test(test_size_of_a_token),
+        cmocka_unit_test(test_memory_may_run_out),
+    };
+    return cmocka_run_group_tests(tests, open_engine, close_engine);
+}
