@@ -64,29 +64,27 @@ void qn_cpu_narrow(void *dst, const float *src, size_t count, qn_dtype type)
     convert(dst, type, src, QN_FLOAT32, count);
 }
 
-#define GATHER(T)                                                              \
-    do {                                                                       \
-        const T *p = from;                                                     \
-        T *q = to;                                                             \
-        for (size_t i = 0; i < n; i++)                                         \
-            q[i] = p[(int64_t)i * step];                                       \
-    } while (0)
+/* Sizes spelled out become plain loads and stores. */
+#define GATHER(size)                                                           \
+    for (size_t i = 0; i < n; i++)                                             \
+    memcpy((char *)to + i * (size),                                            \
+           (const char *)from + (int64_t)i * step * (size), size)
 
 static void gather(void *to, const void *from, int64_t step, size_t n,
                    size_t size)
 {
     switch (size) {
     case 1:
-        GATHER(uint8_t);
+        GATHER(1);
         break;
     case 2:
-        GATHER(uint16_t);
+        GATHER(2);
         break;
     case 4:
-        GATHER(uint32_t);
+        GATHER(4);
         break;
     default:
-        GATHER(uint64_t);
+        GATHER(8);
         break;
     }
 }

@@ -46,22 +46,37 @@ VF_INLINE void vf_store_any(void *p, size_t i, VF v, qn_dtype type)
         vf_store_bf16((uint16_t *)p + i, v);
 }
 
+/* A vector's worth of elements of any floating type. */
+typedef union vf_elements {
+    float wide[VF_LANES];
+    uint16_t half[VF_LANES];
+} vf_elements;
+
 /* The first `count` < VF_LANES lanes; the others are zero. */
 VF_INLINE VF vf_load_part(const void *p, size_t i, size_t count, qn_dtype type)
 {
-    float lanes[VF_LANES] = {0};
+    vf_elements lanes;
     size_t item = vf_item(type);
-    memcpy(lanes, (const char *)p + i * item, count * item);
-    return vf_load_any(lanes, 0, type);
+    memset(&lanes, 0, sizeof lanes);
+    memcpy(&lanes, (const char *)p + i * item, count * item);
+    if (type == QN_FLOAT32)
+        return vf_load(lanes.wide);
+    return type == QN_FLOAT16 ? vf_load_f16(lanes.half)
+                              : vf_load_bf16(lanes.half);
 }
 
 VF_INLINE void vf_store_part(void *p, size_t i, VF v, size_t count,
                              qn_dtype type)
 {
-    float lanes[VF_LANES];
+    vf_elements lanes;
     size_t item = vf_item(type);
-    vf_store_any(lanes, 0, v, type);
-    memcpy((char *)p + i * item, lanes, count * item);
+    if (type == QN_FLOAT32)
+        vf_store(lanes.wide, v);
+    else if (type == QN_FLOAT16)
+        vf_store_f16(lanes.half, v);
+    else
+        vf_store_bf16(lanes.half, v);
+    memcpy((char *)p + i * item, &lanes, count * item);
 }
 
 VF_INLINE float vf_load_one(const void *p, size_t i, qn_dtype type)
