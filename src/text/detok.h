@@ -2,8 +2,10 @@
  *
  * Feeds ids one at a time and gives back text that is always whole UTF-8 and
  * is never taken back: the pieces joined equal qn_tokenizer_decode of all
- * ids.  A tail that further tokens could complete is held (at most 4 bytes
- * of a character, and white space that clean-up might remove). */
+ * ids.  A tail that further tokens could change is held: the bytes of an
+ * incomplete character (at most 3), characters that a decoder may strip at
+ * the end, and, where a vocabulary has <0xNN> tokens, a run of those until it
+ * ends, because one bad byte turns all of the run into U+FFFD. */
 #ifndef QN_TEXT_DETOK_H
 #define QN_TEXT_DETOK_H
 

@@ -23,6 +23,7 @@ typedef struct loader {
     qn_str text;
     parts parts;
     bool has_model;
+    bool has_vocab;           /* it was an object and has been read */
     qn_json_doc *options_doc; /* the model's small members */
     qn_json *options;
 } loader;
@@ -208,6 +209,11 @@ static qn_status load_bpe(loader *l)
         return qn_jpath_fail(&model_path, QN_E_UNSUPPORTED,
                              "a subword prefix or a word suffix with "
                              "ByteLevel is not supported");
+    if (!l->has_vocab)
+        return qn_jpath_fail(QN_JPATH_KEY(&model_path, "vocab"), QN_E_FORMAT,
+                             "expected an object, found %s",
+                             l->parts.vocab_list.size ? "another type"
+                                                      : "nothing");
     qn_bpe *bpe = NULL;
     status = qn_bpe_new(&bpe, &t->vocab, &o);
     if (status)
@@ -280,7 +286,6 @@ static qn_status read_model(loader *l, qn_json_reader *reader)
 {
     qn_buf key = QN_BUF_INIT;
     qn_status status = QN_OK;
-    bool has_vocab = false;
     qn_json_event event;
     while (!status && (event = qn_json_next(reader)) == QN_JSON_KEY) {
         qn_buf_clear(&key);
@@ -294,14 +299,13 @@ static qn_status read_model(loader *l, qn_json_reader *reader)
             status = pass_value(l, reader, event, &l->parts.merges);
         } else if (!qn_str_is(name, "vocab")) {
             status = keep_option(l, reader, event, name);
-        } else if (has_vocab) {
+        } else if (l->has_vocab || l->parts.vocab_list.size) {
             status = qn_jpath_fail(QN_JPATH_KEY(&model_path, "vocab"),
                                    QN_E_FORMAT, "the key stands there twice");
         } else if (event == QN_JSON_OBJECT_BEGIN) {
-            has_vocab = true;
+            l->has_vocab = true;
             status = read_vocab(l, reader);
         } else {
-            has_vocab = true;
             status = pass_value(l, reader, event, &l->parts.vocab_list);
         }
     }

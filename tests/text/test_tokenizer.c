@@ -872,6 +872,8 @@ static void test_contradictions_are_refused_with_their_path(void **state)
         {"{\"model\":3}", ": model"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}",
          ": model.merges"},
+        {"{\"model\":{\"merges\":[]}}", ": model.vocab"},
+        {"{\"model\":{\"vocab\":[],\"merges\":[]}}", ": model.vocab"},
         {"{\"model\":{\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}",
          ": model.vocab.a"},
         {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}",
