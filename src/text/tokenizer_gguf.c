@@ -218,7 +218,9 @@ static qn_status load_gpt2(qn_tokenizer *t, const qn_gguf *gguf)
                                (int)(pre.size < 64 ? pre.size : 64), pre.data));
     qn_bpe_options o = {.byte_level = true,
                         .ignore_merges = splitters[n].ignore_merges,
-                        .unk = t->unk,
+                        /* A byte without a token is dropped, as the
+                         * tokenizer.json of such models says. */
+                        .unk = -1,
                         .prefix = QN_STR(""),
                         .suffix = QN_STR("")};
     qn_bpe *bpe = NULL;
