@@ -113,6 +113,9 @@ static mlx_array dense_linear(nn *c, const qn_matrix *w, mlx_array x)
 mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
     mlx_array y = w->packed ? packed_linear(c, w, x) : dense_linear(c, w, x);
+    /* Scales of a wider type promote the product. */
+    if (!c->status)
+        y = nn_astype(c, y, mlx_array_dtype(x));
     return w->bias.ctx ? nn_add(c, y, w->bias) : y;
 }
 

@@ -456,7 +456,7 @@ static qn_status load(quern_model *m, const quern_options *options)
     qn_status status = check_options(options);
     if (!status)
         status = qn_engine_start();
-    if (!status && quern_set_threads(options->threads))
+    if (!status && options->threads && quern_set_threads(options->threads))
         status = bad_option("threads", "0..512", options->threads);
     if (!status)
         status = check_directory(m->path);

@@ -21,9 +21,9 @@ quern_status quern_session_new(quern_session **out, quern_model *model,
                                quern_error *error)
 {
     if (!model->model)
-        return qn_give(error,
-                       qn_fail(QN_E_ARG,
-                               "the model was opened for its headers only"));
+        return qn_give(
+            error,
+            qn_fail(QN_E_ARG, "the model was opened for its headers only"));
     quern_session *s = qn_calloc(1, sizeof *s);
     if (!s)
         return qn_give(error, QN_E_NOMEM);

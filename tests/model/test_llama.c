@@ -15,7 +15,8 @@ typedef struct loaded {
     int vocab;
 } loaded;
 
-static qn_status load(loaded *out, const char *path, mlx_dtype kv)
+static qn_status load(loaded *out, const char *path, mlx_dtype dtype,
+                      mlx_dtype kv)
 {
     qn_weights *weights = NULL;
     qn_config config = {0};
@@ -41,7 +42,7 @@ static qn_status load(loaded *out, const char *path, mlx_dtype kv)
     if (!status)
         status = qn_engine_start();
     out->stream = mlx_default_cpu_stream_new();
-    qn_model_options options = {.dtype = MLX_FLOAT32, .stream = out->stream};
+    qn_model_options options = {.dtype = dtype, .stream = out->stream};
     if (!status)
         status = qn_model_load(&out->model, weights, &config, &options);
     if (!status)
@@ -79,12 +80,12 @@ static void make_ids(int32_t *ids, int vocab)
 }
 
 /* The model at `path` gives the logits of `m` for a prompt of 70 tokens. */
-static void check_model(const tiny *m, const char *path, mlx_dtype kv,
-                        double limit)
+static void check_dtypes(const tiny *m, const char *path, mlx_dtype dtype,
+                         mlx_dtype kv, double limit)
 {
     loaded l;
     int32_t ids[COUNT];
-    check_status(load(&l, path, kv), QN_OK);
+    check_status(load(&l, path, dtype, kv), QN_OK);
     make_ids(ids, m->vocab);
     double *expected = tiny_logits(m, ids, COUNT), worst = 0;
     float *found = malloc(sizeof *found * COUNT * (size_t)m->vocab);
@@ -100,6 +101,12 @@ static void check_model(const tiny *m, const char *path, mlx_dtype kv,
     free(found);
     free(expected);
     unload(&l);
+}
+
+static void check_model(const tiny *m, const char *path, mlx_dtype kv,
+                        double limit)
+{
+    check_dtypes(m, path, MLX_FLOAT32, kv, limit);
 }
 
 static void check_dir(tiny *m, const char *dtype, double limit)
@@ -334,7 +341,7 @@ static void test_chunks_give_the_same_bits(void **state)
     assert_true(whole && parts);
     for (int k = 0; k < 3; k++) {
         loaded l;
-        check_status(load(&l, path, kv[k]), QN_OK);
+        check_status(load(&l, path, MLX_FLOAT32, kv[k]), QN_OK);
         compute(&l, ids, COUNT, whole);
         for (int c = 0; c < 4; c++) {
             qn_kv_cache_reset(l.cache);
@@ -370,6 +377,32 @@ static void test_half_precision_caches_are_close(void **state)
     temp_dir_remove(dir);
 }
 
+/* Every kind of weight, with activations of half precision: the result is
+ * near, and the arrays on the way have the dtype that was asked for. */
+static void test_half_precision_activations(void **state)
+{
+    (void)state;
+    static const struct {
+        mlx_dtype dtype;
+        double limit;
+    } rows[] = {{MLX_FLOAT16, 0.05}, {MLX_BFLOAT16, 0.8}};
+    char *dir = temp_dir_new(), *path = qn_path_join(dir, "model.gguf");
+    for (int i = 0; i < 2; i++) {
+        tiny m = tiny_default();
+        tiny_make(&m);
+        tiny_write_dir(&m, dir, "F32");
+        check_dtypes(&m, dir, rows[i].dtype, rows[i].dtype, rows[i].limit);
+        m.config = "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 1}, ";
+        tiny_write_dir(&m, dir, "F16");
+        check_dtypes(&m, dir, rows[i].dtype, rows[i].dtype, rows[i].limit);
+        tiny_write_gguf(&m, dir, QN_GGUF_Q4_1_T, NULL, 0);
+        check_dtypes(&m, path, rows[i].dtype, rows[i].dtype, rows[i].limit);
+        tiny_free(&m);
+    }
+    qn_free(path);
+    temp_dir_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_gguf_frequency_factors),
         cmocka_unit_test(test_chunks_give_the_same_bits),
         cmocka_unit_test(test_half_precision_caches_are_close),
+        cmocka_unit_test(test_half_precision_activations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
