@@ -65,17 +65,35 @@ static qn_jcasing casing_of(qn_jcase how, bool first, bool in_word,
     }
 }
 
-const qn_jstr *qn_jstr_cased(qn_jrun *run, const qn_jstr *str, qn_jcase how)
+/* Upper and lower case of ASCII, where nothing changes its length. */
+static const qn_jstr *cased_ascii(qn_jrun *run, const qn_jstr *str,
+                                  qn_jcase how)
 {
     qn_jbuild b = qn_jbuild_new(run);
     b.markup = str->markup;
+    qn_jbuild_str(&b, str);
+    char low = how == QN_JCASE_UPPER ? 'a' : 'A', high = (char)(low + 25);
+    for (size_t i = 0; i < b.size; i++)
+        if (b.data[i] >= low && b.data[i] <= high)
+            b.data[i] ^= 32;
+    return qn_jbuild_done(&b);
+}
+
+const qn_jstr *qn_jstr_cased(qn_jrun *run, const qn_jstr *str, qn_jcase how)
+{
+    if (str->chars == str->size &&
+        (how == QN_JCASE_UPPER || how == QN_JCASE_LOWER))
+        return cased_ascii(run, str, how);
+    qn_jbuild b = qn_jbuild_new(run);
+    b.markup = str->markup;
     qn_jbuild_reserve(&b, str->size);
+    qn_jrun_chars(run, str->size);
     bool in_word = false;
     for (size_t at = 0; at < str->size && qn_jrun_ok(run);) {
         size_t from = at;
         uint32_t code = qn_jstr_next(qn_jstr_str(str), &at);
         add_cased(&b, str, from, at, casing_of(how, from == 0, in_word, code));
-        in_word = qn_junicode_cased(code);
+        in_word = how == QN_JCASE_TITLE && qn_junicode_cased(code);
     }
     return qn_jbuild_done(&b);
 }
@@ -90,6 +108,7 @@ const qn_jstr *qn_jstr_titled_words(qn_jrun *run, const qn_jstr *str)
 {
     qn_jbuild b = qn_jbuild_new(run);
     qn_jbuild_reserve(&b, str->size);
+    qn_jrun_chars(run, str->size);
     size_t word = 0; /* where the current word starts */
     for (size_t at = 0; at < str->size && qn_jrun_ok(run);) {
         size_t from = at;
@@ -145,7 +164,7 @@ static bool code_is(uint32_t code, qn_jis what)
 
 bool qn_jstr_is(qn_jrun *run, const qn_jstr *str, qn_jis what)
 {
-    if (!qn_jrun_bytes(run, str->size))
+    if (!qn_jrun_chars(run, str->size))
         return false;
     if (what == QN_JIS_LOWER || what == QN_JIS_UPPER || what == QN_JIS_TITLE)
         return has_case(str, what);
@@ -261,7 +280,7 @@ static void split_at_from_right(qn_jrun *run, qn_jvec *parts,
         size_t at = to - separator.size;
         while (at > 0 && memcmp(str->data + at, separator.data, separator.size))
             at--;
-        qn_jrun_bytes(run, to - at + separator.size);
+        qn_jrun_chars(run, to - at + separator.size);
         if (memcmp(str->data + at, separator.data, separator.size))
             break;
         push_part(run, parts, str, at + separator.size, to);
@@ -325,7 +344,10 @@ qn_jval qn_jstr_split(qn_jrun *run, const qn_jstr *str,
                       const qn_jstr *separator, int64_t count, bool from_right)
 {
     qn_jvec parts = {0};
-    qn_jrun_bytes(run, str->size);
+    if (separator)
+        qn_jrun_bytes(run, str->size);
+    else
+        qn_jrun_chars(run, str->size);
     if (separator && !separator->size)
         return qn_jrun_fail(run, "empty separator");
     if (!separator && from_right)
@@ -343,7 +365,7 @@ qn_jlist qn_jstr_lines(qn_jrun *run, const qn_jstr *str, bool keep)
 {
     qn_jvec lines = {0};
     qn_str text = qn_jstr_str(str);
-    qn_jrun_bytes(run, text.size);
+    qn_jrun_chars(run, text.size);
     for (size_t from = 0; from < text.size && qn_jrun_step(run, 1);) {
         size_t at = from, end = text.size;
         while (at < text.size) {
@@ -374,9 +396,19 @@ const qn_jstr *qn_jstr_repeat(qn_jrun *run, const qn_jstr *str, int64_t n)
     b.markup = str->markup;
     if (n > QN_JSTR_LIMIT / (int64_t)str->size)
         n = QN_JSTR_LIMIT / (int64_t)str->size + 1; /* fails below */
-    qn_jbuild_reserve(&b, (size_t)n * str->size);
-    for (int64_t i = 0; i < n && qn_jrun_ok(run); i++)
-        qn_jbuild_str(&b, str);
+    size_t total = (size_t)n * str->size;
+    qn_jbuild_reserve(&b, total);
+    if (str->span_count || !qn_jrun_ok(run)) {
+        for (int64_t i = 0; i < n && qn_jrun_ok(run); i++)
+            qn_jbuild_str(&b, str);
+        return qn_jbuild_done(&b);
+    }
+    /* What is there already, again and again: the pieces double. */
+    qn_jbuild_str(&b, str);
+    while (b.size && b.size < total && qn_jrun_ok(run)) {
+        size_t more = total - b.size < b.size ? total - b.size : b.size;
+        qn_jbuild_add(&b, (qn_str){b.data, more}, false);
+    }
     return qn_jbuild_done(&b);
 }
 

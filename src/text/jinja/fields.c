@@ -211,6 +211,7 @@ static void put_int(fields *f, const spec *s, int64_t value, bool tainted)
 static void put_real(fields *f, const spec *s, double value, bool tainted)
 {
     char digits[512];
+    qn_jrun_step(f->run, 64);
     double magnitude = fabs(value);
     int precision = s->precision < 0 ? 6 : (int)s->precision;
     char type = s->type ? s->type : s->precision < 0 ? 'r' : 'g';

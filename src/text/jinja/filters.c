@@ -276,6 +276,7 @@ static qn_jval filter_round(const qn_jcall *call)
         return with_taint(
             qn_jint(digits >= 0 ? integer : round_int(integer, digits)),
             call->self);
+    qn_jrun_step(run, 64);
     return with_taint(qn_jreal(qn_jnumber_round(real, (int)digits)),
                       call->self);
 }

@@ -250,6 +250,7 @@ static void put_real(formatter *f, const conversion *c)
         qn_jrun_fail(f->run, "must be real number, not %s", qn_jtype(c->value));
         return;
     }
+    qn_jrun_step(f->run, 64);
     bool minus = signbit(value) && !isnan(value);
     int precision = c->precision < 0 ? 6 : (int)c->precision;
     snprintf(digits, sizeof digits, c->other ? alternate : spec, precision,

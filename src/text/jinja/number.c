@@ -9,6 +9,7 @@
 #include "run.h"
 #include "unicode.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,13 +265,14 @@ static bool reads_back(const decimal *d, double value)
     return qn_json_double((qn_str){text, (size_t)n}, &again) && again == value;
 }
 
-/* The fewest digits that read back as `value` (positive, finite).  Beside
- * the nearest decimal of each length the next larger one is tried: above a
- * power of two there is more room than below. */
+/* The fewest digits that read back as `value` (positive, finite).  Up to 15
+ * are kept by a normal double, so fewer only show as zeros at the end.
+ * Beside the nearest decimal of each length the next larger one is tried:
+ * above a power of two there is more room than below. */
 static decimal shortest(double value)
 {
     decimal d = {.count = 0};
-    for (int count = 1; count <= 17; count++) {
+    for (int count = value < DBL_MIN ? 1 : 15; count <= 17; count++) {
         char text[48];
         snprintf(text, sizeof text, "%.*e", count - 1, value);
         d = read_decimal(text);

@@ -36,6 +36,7 @@ static void repr_str(qn_jbuild *b, const qn_jstr *str)
     bool single = str->size && memchr(str->data, '\'', str->size);
     bool twice = str->size && memchr(str->data, '"', str->size);
     char quote = single && !twice ? '"' : '\'';
+    qn_jrun_chars(b->run, str->size);
     if (str->markup)
         qn_jbuild_text(b, "Markup(", false);
     qn_jbuild_add(b, (qn_str){&quote, 1}, false);
@@ -64,6 +65,8 @@ static void repr_str(qn_jbuild *b, const qn_jstr *str)
 static void print_real(qn_jbuild *b, qn_jval value)
 {
     char text[QN_JNUMBER_TEXT];
+    if (!qn_jrun_step(b->run, 64))
+        return;
     int n = qn_jnumber_print(text, value.as.real);
     qn_jbuild_add(b, (qn_str){text, (size_t)n}, value.tainted);
 }
@@ -277,6 +280,7 @@ static void json_escape(qn_jbuild *b, uint32_t code, bool tainted)
 static void json_str(qn_jbuild *b, const qn_jstr *str, bool tainted,
                      const qn_jjson *options)
 {
+    qn_jrun_chars(b->run, str->size / 4);
     qn_jbuild_text(b, "\"", tainted);
     size_t done = 0;
     for (size_t at = 0; at < str->size && qn_jrun_ok(b->run);) {

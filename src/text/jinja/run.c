@@ -62,6 +62,11 @@ bool qn_jrun_bytes(qn_jrun *run, size_t bytes)
     return qn_jrun_step(run, 1 + bytes / 64);
 }
 
+bool qn_jrun_chars(qn_jrun *run, size_t bytes)
+{
+    return qn_jrun_step(run, 1 + bytes / 4);
+}
+
 void *qn_jrun_alloc(qn_jrun *run, size_t size)
 {
     if (run->status)

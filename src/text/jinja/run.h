@@ -3,8 +3,8 @@
  * The run keeps the first error.  After it every function here and in the
  * files beside it may still be called and gives an empty value without doing
  * anything, so most code asks once, where it would loop or decide.  Work is
- * paid for in steps: one for each node and each item, one more for each 64
- * bytes touched; a run that has spent its steps has failed. */
+ * paid for in steps: one for each node and each item, and more where a text
+ * is worked on, by its length; a run that has spent its steps has failed. */
 #ifndef QN_TEXT_JINJA_RUN_H
 #define QN_TEXT_JINJA_RUN_H
 
@@ -45,8 +45,10 @@ struct qn_jrun {
 
 /* Pays n steps; false when the run has failed. */
 bool qn_jrun_step(qn_jrun *run, uint64_t n);
-/* Pays for touching that many bytes. */
+/* Pays for copying or searching that many bytes, and for looking at each
+ * character of a text of that size. */
 bool qn_jrun_bytes(qn_jrun *run, size_t bytes);
+bool qn_jrun_chars(qn_jrun *run, size_t bytes);
 static inline bool qn_jrun_ok(const qn_jrun *run)
 {
     return run->status == QN_OK;

@@ -133,9 +133,18 @@ size_t qn_jstr_find(qn_str text, qn_str needle, size_t from)
         return SIZE_MAX;
     if (!needle.size)
         return from;
-    const char *at =
-        memmem(text.data + from, text.size - from, needle.data, needle.size);
-    return at ? (size_t)(at - text.data) : SIZE_MAX;
+    /* In windows that grow, so that the cost is that of the distance even
+     * where memmem looks at all of its input first. */
+    for (size_t window = needle.size + 64; text.size - from >= needle.size;
+         window *= 2) {
+        size_t size = text.size - from < window ? text.size - from : window;
+        const char *at =
+            memmem(text.data + from, size, needle.data, needle.size);
+        if (at)
+            return (size_t)(at - text.data);
+        from += size - needle.size + 1;
+    }
+    return SIZE_MAX;
 }
 
 uint32_t qn_jstr_next(qn_str text, size_t *offset)

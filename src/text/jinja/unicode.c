@@ -140,19 +140,23 @@ static const code_range other_digit[] = {
 
 bool qn_junicode_upper(uint32_t code)
 {
+    if (code < 0x80)
+        return code >= 'A' && code <= 'Z';
     return category(code) == UTF8PROC_CATEGORY_LU ||
            IN_RANGES(code, other_upper);
 }
 
 bool qn_junicode_lower(uint32_t code)
 {
+    if (code < 0x80)
+        return code >= 'a' && code <= 'z';
     return category(code) == UTF8PROC_CATEGORY_LL ||
            IN_RANGES(code, other_lower);
 }
 
 bool qn_junicode_title(uint32_t code)
 {
-    return category(code) == UTF8PROC_CATEGORY_LT;
+    return code >= 0x80 && category(code) == UTF8PROC_CATEGORY_LT;
 }
 
 bool qn_junicode_decimal(uint32_t code)
