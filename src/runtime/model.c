@@ -323,16 +323,21 @@ static qn_status read_generation_config(quern_model *m, const char *dir,
 
 /* ---- putting it together ---- */
 
-/* The configuration's end ids, else the tokenizer's. */
+/* The configuration's end ids, else the tokenizer's; for GGUF files both.
+ * Ids that the model has no logits for are of no use. */
 static qn_status set_end_ids(quern_model *m, const qn_config *config)
 {
+    qn_ids all = {0};
     qn_status status = QN_OK;
     for (int i = 0; i < config->end_count && !status; i++)
-        if (config->end_ids[i] < config->vocab_size)
-            status = qn_ids_add(&m->end_ids, config->end_ids[i]);
-    if (status || (config->end_count && !config->gguf))
-        return status;
-    return qn_tokenizer_end_ids(m->tokenizer, &m->end_ids);
+        status = qn_ids_add(&all, config->end_ids[i]);
+    if (!status && (config->gguf || !config->end_count))
+        status = qn_tokenizer_end_ids(m->tokenizer, &all);
+    for (size_t i = 0; i < all.size && !status; i++)
+        if (all.data[i] >= 0 && all.data[i] < config->vocab_size)
+            status = qn_ids_add(&m->end_ids, all.data[i]);
+    qn_ids_free(&all);
+    return status;
 }
 
 static qn_status set_sizes(quern_model *m, const qn_config *c,
