@@ -236,8 +236,14 @@ static bool write_all(int fd, const char *data, size_t size)
     return true;
 }
 
-/* Opens a new file beside `path`; its name goes to `name`.  Its mode follows
- * the umask (mkstemp's 0600 would stay after the rename). */
+struct qn_file_writer {
+    int fd;
+    char *path; /* these two follow in the same block */
+    char *sibling;
+};
+
+/* Opens a new file beside the path.  Its mode follows the umask (mkstemp's 0600
+ * would stay after the rename). */
 static int open_sibling(char *name, size_t name_size, const char *path)
 {
     for (int tries = 0; tries < 100; tries++) {
@@ -267,31 +273,71 @@ static void sync_directory_of(char *name)
     }
 }
 
-qn_status qn_file_write_atomic(const char *path, const void *data, size_t size)
+qn_status qn_file_begin(qn_file_writer **out, const char *path)
 {
-    size_t name_size = strlen(path) + 32;
-    char *name = qn_alloc(name_size);
-    if (!name)
+    size_t length = strlen(path) + 1, sibling_size = length + 32;
+    qn_file_writer *w = qn_alloc(sizeof *w + length + sibling_size);
+    if (!w)
         return QN_E_NOMEM;
-    int fd = open_sibling(name, name_size, path);
-    if (fd < 0) {
-        qn_status status = fail_errno("create", name);
-        qn_free(name);
+    w->path = (char *)(w + 1);
+    w->sibling = w->path + length;
+    memcpy(w->path, path, length);
+    w->fd = open_sibling(w->sibling, sibling_size, path);
+    if (w->fd < 0) {
+        qn_status status = fail_errno("create", w->sibling);
+        qn_free(w);
         return status;
     }
-    bool ok = write_all(fd, data, size) && !fsync(fd);
-    qn_status status = ok ? QN_OK : fail_errno("write", path);
+    /* A refusal (a file system without modes) changes no contents. */
+    struct stat info;
+    if (!lstat(path, &info) && S_ISREG(info.st_mode))
+        (void)!fchmod(w->fd, info.st_mode & 0777);
+    *out = w;
+    return QN_OK;
+}
+
+qn_status qn_file_append(qn_file_writer *w, const void *data, size_t size)
+{
+    return write_all(w->fd, data, size) ? QN_OK : fail_errno("write", w->path);
+}
+
+qn_status qn_file_commit(qn_file_writer *w)
+{
+    qn_status status = fsync(w->fd) ? fail_errno("write", w->path) : QN_OK;
     /* close may report a delayed write error (network file systems). */
-    if (close(fd) && !status)
-        status = fail_errno("write", path);
-    if (!status && rename(name, path))
-        status = fail_errno("replace", path);
+    if (close(w->fd) && !status)
+        status = fail_errno("write", w->path);
+    if (!status && rename(w->sibling, w->path))
+        status = fail_errno("replace", w->path);
     if (status)
-        unlink(name);
+        unlink(w->sibling);
     else
-        sync_directory_of(name);
-    qn_free(name);
+        sync_directory_of(w->sibling);
+    qn_free(w);
     return status;
+}
+
+void qn_file_abort(qn_file_writer *w)
+{
+    if (!w)
+        return;
+    close(w->fd);
+    unlink(w->sibling);
+    qn_free(w);
+}
+
+qn_status qn_file_write_atomic(const char *path, const void *data, size_t size)
+{
+    qn_file_writer *w;
+    qn_status status = qn_file_begin(&w, path);
+    if (status)
+        return status;
+    status = qn_file_append(w, data, size);
+    if (status) {
+        qn_file_abort(w);
+        return status;
+    }
+    return qn_file_commit(w);
 }
 
 /* ---- paths ---- */

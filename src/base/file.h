@@ -25,9 +25,21 @@ void qn_file_dont_need(const qn_file *file, size_t offset, size_t size);
  * QN_E_FORMAT. */
 qn_status qn_file_read(char **out, size_t *size, const char *path,
                        size_t limit);
-/* Writes to a temporary sibling, fsyncs, renames over `path`.  The mode
- * follows the umask; a symbolic link is replaced, not followed. */
+
+/* New contents for `path`: a temporary sibling until the end.  Its mode is that
+ * of the file it replaces, or follows the umask; a symbolic link is replaced,
+ * not followed. */
+typedef struct qn_file_writer qn_file_writer;
+qn_status qn_file_begin(qn_file_writer **out, const char *path);
+qn_status qn_file_append(qn_file_writer *writer, const void *data, size_t size);
+/* Fsyncs and renames over the path.  The writer is gone either way; on failure
+ * the file is as it was. */
+qn_status qn_file_commit(qn_file_writer *writer);
+/* Leaves everything as it was.  NULL is fine. */
+void qn_file_abort(qn_file_writer *writer);
+/* The three at once. */
 qn_status qn_file_write_atomic(const char *path, const void *data, size_t size);
+
 bool qn_path_exists(const char *path);
 bool qn_path_is_dir(const char *path);
 /* dir + "/" + name, free with qn_free; NULL on allocation failure. */

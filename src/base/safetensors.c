@@ -15,7 +15,13 @@
 
 #include <stdlib.h>
 
-enum { HEADER_MIN = 2, HEADER_MAX = 100000000, PREFIX = 8 };
+enum { HEADER_MIN = 2, HEADER_MAX = 100000000 };
+
+/* The bytes after the header; they may be elsewhere (`bytes` NULL). */
+typedef struct section {
+    size_t offset, size;
+    const uint8_t *bytes;
+} section;
 
 typedef struct pair {
     qn_str key, value;
@@ -248,7 +254,7 @@ static qn_status tensor_bytes(size_t *out, const qn_st_tensor *t)
 }
 
 /* Points t->data at [begin, end) of the data section. */
-static qn_status place(qn_st_tensor *t, const qn_buf *offsets, qn_bytes data)
+static qn_status place(qn_st_tensor *t, const qn_buf *offsets, section data)
 {
     int64_t range[2];
     if (offsets->size != sizeof range)
@@ -272,7 +278,8 @@ static qn_status place(qn_st_tensor *t, const qn_buf *offsets, qn_bytes data)
                        "safetensors tensor \"%.*s\": expected %zu bytes by "
                        "shape and dtype, found %zu by data_offsets",
                        SHOWN(t->name), wanted, size);
-    t->data = (qn_bytes){data.data + range[0], size};
+    t->offset = data.offset + (size_t)range[0];
+    t->data = (qn_bytes){data.bytes ? data.bytes + range[0] : NULL, size};
     return QN_OK;
 }
 
@@ -311,7 +318,7 @@ static qn_status add_tensor(qn_st *st, qn_str name)
 }
 
 /* Reads the object that describes the tensor just added. */
-static qn_status parse_tensor(qn_st *st, qn_json_reader *r, qn_bytes data)
+static qn_status parse_tensor(qn_st *st, qn_json_reader *r, section data)
 {
     qn_st_tensor *t = &st->tensors[st->count - 1];
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
@@ -367,12 +374,12 @@ static int by_place(const void *left, const void *right)
 {
     const qn_st_tensor *a = *(const qn_st_tensor *const *)left;
     const qn_st_tensor *b = *(const qn_st_tensor *const *)right;
-    if (a->data.data != b->data.data)
-        return a->data.data < b->data.data ? -1 : 1;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
     return (a->data.size > b->data.size) - (a->data.size < b->data.size);
 }
 
-static qn_status check_layout(const qn_st *st, qn_bytes data)
+static qn_status check_layout(const qn_st *st, section data)
 {
     const qn_st_tensor **sorted =
         qn_reallocarray(NULL, st->count, sizeof *sorted);
@@ -385,7 +392,7 @@ static qn_status check_layout(const qn_st *st, qn_bytes data)
     size_t end = 0;
     for (size_t i = 0; i < st->count && !status; i++) {
         const qn_st_tensor *t = sorted[i];
-        size_t begin = (size_t)(t->data.data - data.data);
+        size_t begin = t->offset - data.offset;
         if (begin != end)
             status = qn_fail(QN_E_FORMAT,
                              "safetensors tensor \"%.*s\": expected to begin "
@@ -404,7 +411,7 @@ static qn_status check_layout(const qn_st *st, qn_bytes data)
     return status;
 }
 
-static qn_status parse_index(qn_st *st, qn_json_reader *r, qn_bytes data)
+static qn_status parse_index(qn_st *st, qn_json_reader *r, section data)
 {
     qn_status status =
         expect(r, QN_JSON_OBJECT_BEGIN, "an object as the header");
@@ -425,31 +432,37 @@ static qn_status parse_index(qn_st *st, qn_json_reader *r, qn_bytes data)
     return status ? status : check_layout(st, data);
 }
 
-qn_status qn_st_parse(qn_st **out, qn_bytes file)
+qn_status qn_st_front_size(size_t *out, const uint8_t *prefix, size_t file_size)
 {
-    if (file.size < PREFIX)
+    if (file_size < QN_ST_PREFIX)
         return qn_fail(QN_E_FORMAT,
-                       "safetensors: expected at least 8 bytes, found %zu",
-                       file.size);
-    uint64_t length = qn_le64(file.data);
+                       "safetensors: expected at least %d bytes, found %zu",
+                       QN_ST_PREFIX, file_size);
+    uint64_t length = qn_le64(prefix);
     if (length < HEADER_MIN || length > HEADER_MAX)
         return qn_fail(QN_E_FORMAT,
                        "safetensors: expected a header of %d to %d bytes, "
                        "found a length of %llu",
                        HEADER_MIN, HEADER_MAX, (unsigned long long)length);
-    if (length > file.size - PREFIX)
+    if (length > file_size - QN_ST_PREFIX)
         return qn_fail(QN_E_FORMAT,
                        "safetensors: expected a header of %llu bytes, found "
                        "only %zu in the file",
-                       (unsigned long long)length, file.size - PREFIX);
-    qn_str header = {(const char *)file.data + PREFIX, (size_t)length};
-    qn_bytes data = {file.data + PREFIX + length,
-                     file.size - PREFIX - (size_t)length};
+                       (unsigned long long)length, file_size - QN_ST_PREFIX);
+    *out = QN_ST_PREFIX + (size_t)length;
+    return QN_OK;
+}
+
+/* `front` has been measured by qn_st_front_size. */
+static qn_status parse(qn_st **out, qn_bytes front, section data)
+{
+    qn_str header = {(const char *)front.data + QN_ST_PREFIX,
+                     front.size - QN_ST_PREFIX};
     if (header.data[0] != '{')
         return qn_fail(QN_E_FORMAT,
-                       "safetensors: expected '{' at byte 8, found byte "
+                       "safetensors: expected '{' at byte %d, found byte "
                        "0x%02X",
-                       file.data[PREFIX]);
+                       QN_ST_PREFIX, front.data[QN_ST_PREFIX]);
 
     qn_status status = QN_E_NOMEM;
     qn_json_reader *reader = NULL;
@@ -469,6 +482,30 @@ done:
     qn_json_reader_free(reader);
     qn_st_free(st);
     return status;
+}
+
+qn_status qn_st_parse(qn_st **out, qn_bytes file)
+{
+    size_t front;
+    qn_status status = qn_st_front_size(&front, file.data, file.size);
+    if (status)
+        return status;
+    section data = {front, file.size - front, file.data + front};
+    return parse(out, (qn_bytes){file.data, front}, data);
+}
+
+qn_status qn_st_parse_front(qn_st **out, qn_bytes front, size_t file_size)
+{
+    size_t size;
+    qn_status status = qn_st_front_size(&size, front.data, file_size);
+    if (status)
+        return status;
+    if (size != front.size)
+        return qn_fail(QN_E_FORMAT,
+                       "safetensors: expected a front of %zu bytes, found %zu",
+                       size, front.size);
+    section data = {size, file_size - size, NULL};
+    return parse(out, front, data);
 }
 
 void qn_st_free(qn_st *st)

@@ -37,7 +37,8 @@ typedef struct qn_st_tensor {
     qn_st_dtype dtype;
     int ndim;
     const int64_t *shape;
-    qn_bytes data; /* inside the file */
+    size_t offset; /* of the data in the file */
+    qn_bytes data; /* inside the file; a NULL pointer after qn_st_parse_front */
 } qn_st_tensor;
 
 typedef struct qn_st qn_st;
@@ -45,6 +46,14 @@ typedef struct qn_st qn_st;
 /* Parses the index at the front of `file` (borrowed; it must outlive *out).
  * On success the caller owns *out (qn_st_free); on error it is untouched. */
 qn_status qn_st_parse(qn_st **out, qn_bytes file);
+
+/* For a file that is not in memory: the size of its front (the length and the
+ * header), by its first 8 bytes and the size of the whole. */
+enum { QN_ST_PREFIX = 8 };
+qn_status qn_st_front_size(size_t *out, const uint8_t *prefix,
+                           size_t file_size);
+/* qn_st_parse for the front of a file of `file_size` bytes. */
+qn_status qn_st_parse_front(qn_st **out, qn_bytes front, size_t file_size);
 void qn_st_free(qn_st *st);
 size_t qn_st_count(const qn_st *st);
 /* Tensor i in the order of the header. */

@@ -147,17 +147,60 @@ static void test_replacing_leaves_only_the_new_contents(void **state)
     (void)state;
     temp_write_text(dir, "sub/conf", "old contents");
     char *path = path_of("sub/conf"), *sub = path_of("sub"), *text = NULL;
-    mode_t mask = umask(027);
     check_status(qn_file_write_atomic(path, "new", 3), QN_OK);
-    umask(mask);
     check_status(qn_file_read(&text, NULL, path, 100), QN_OK);
     assert_string_equal(text, "new");
     qn_free(text);
-    struct stat info;
-    assert_int_equal(stat(path, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0640);
     check_status(qn_file_write_atomic(path, NULL, 0), QN_OK);
     assert_int_equal(entries(sub), 1);
+    qn_free(path);
+    qn_free(sub);
+}
+
+static unsigned mode_of(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return info.st_mode & 0777;
+}
+
+static void test_the_mode_is_the_old_file_s_or_follows_the_umask(void **state)
+{
+    (void)state;
+    char *path = path_of("mode");
+    mode_t mask = umask(027);
+    check_status(qn_file_write_atomic(path, "a", 1), QN_OK);
+    assert_int_equal(mode_of(path), 0640);
+    assert_int_equal(chmod(path, 0606), 0);
+    check_status(qn_file_write_atomic(path, "b", 1), QN_OK);
+    assert_int_equal(mode_of(path), 0606);
+    umask(mask);
+    qn_free(path);
+}
+
+static void test_pieces_appear_at_once_or_never(void **state)
+{
+    (void)state;
+    temp_write_text(dir, "pieces/f", "old");
+    char *path = path_of("pieces/f"), *sub = path_of("pieces"), *text = NULL;
+    for (int commit = 0; commit < 2; commit++) {
+        qn_file_writer *writer;
+        check_status(qn_file_begin(&writer, path), QN_OK);
+        check_status(qn_file_append(writer, "one ", 4), QN_OK);
+        check_status(qn_file_append(writer, "two", 3), QN_OK);
+        check_status(qn_file_read(&text, NULL, path, 100), QN_OK);
+        assert_string_equal(text, "old");
+        qn_free(text);
+        if (commit)
+            check_status(qn_file_commit(writer), QN_OK);
+        else
+            qn_file_abort(writer);
+        assert_int_equal(entries(sub), 1);
+        check_status(qn_file_read(&text, NULL, path, 100), QN_OK);
+        assert_string_equal(text, commit ? "one two" : "old");
+        qn_free(text);
+    }
+    qn_file_abort(NULL);
     qn_free(path);
     qn_free(sub);
 }
@@ -240,6 +283,8 @@ int main(void)
         cmocka_unit_test(test_reading_keeps_to_the_limit),
         cmocka_unit_test(test_files_without_a_size_are_read_to_their_end),
         cmocka_unit_test(test_replacing_leaves_only_the_new_contents),
+        cmocka_unit_test(test_the_mode_is_the_old_file_s_or_follows_the_umask),
+        cmocka_unit_test(test_pieces_appear_at_once_or_never),
         cmocka_unit_test(test_a_failed_replacement_leaves_nothing_behind),
         cmocka_unit_test(test_paths_are_joined_with_one_slash),
         cmocka_unit_test(test_path_questions),

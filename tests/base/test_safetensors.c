@@ -85,6 +85,7 @@ static void test_tensors_and_metadata_are_read(void **state)
     const qn_st_tensor *b = qn_st_find(o.st, QN_STR("b.c"));
     assert_ptr_equal(b, qn_st_at(o.st, 2));
     assert_ptr_equal(b->data.data, data + 8);
+    assert_ptr_equal(b->data.data, o.bytes + b->offset);
     const qn_st_tensor *s = qn_st_find(o.st, QN_STR("s"));
     assert_int_equal(s->ndim, 0);
     assert_int_equal(s->data.size, 8);
@@ -100,6 +101,35 @@ static void test_tensors_and_metadata_are_read(void **state)
     check_str(key, "name");
     check_str(value, "\xe6\xa8\xa1 \xf0\x9f\x98\x80");
     done(o);
+}
+
+static void test_the_front_is_enough(void **state)
+{
+    (void)state;
+    qn_buf file = QN_BUF_INIT;
+    make_file(&file, sample, 0);
+    const uint8_t *front = (const uint8_t *)file.data;
+    size_t size = 0, whole = file.size + SAMPLE_DATA;
+    check_status(qn_st_front_size(&size, front, whole), QN_OK);
+    assert_int_equal(size, file.size);
+    qn_st *st;
+    check_status(qn_st_parse_front(&st, (qn_bytes){front, size}, whole), QN_OK);
+    const qn_st_tensor *s = qn_st_find(st, QN_STR("s"));
+    assert_int_equal(s->offset, size + 11);
+    assert_int_equal(s->data.size, 8);
+    assert_null(s->data.data);
+    qn_st_free(st);
+
+    st = NULL;
+    check_error(qn_st_parse_front(&st, (qn_bytes){front, size}, whole - 1),
+                QN_E_FORMAT, "data_offsets");
+    check_error(qn_st_parse_front(&st, (qn_bytes){front, size - 1}, whole),
+                QN_E_FORMAT, "front");
+    check_error(qn_st_front_size(&size, NULL, 7), QN_E_FORMAT, "found 7");
+    check_error(qn_st_front_size(&size, front, size - 1), QN_E_FORMAT,
+                "in the file");
+    assert_null(st);
+    qn_buf_free(&file);
 }
 
 static void test_files_without_tensors_are_fine(void **state)
@@ -434,6 +464,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensors_and_metadata_are_read),
+        cmocka_unit_test(test_the_front_is_enough),
         cmocka_unit_test(test_files_without_tensors_are_fine),
         cmocka_unit_test(test_every_dtype_has_its_size),
         cmocka_unit_test(test_data_may_lie_in_any_order),
