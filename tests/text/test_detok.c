@@ -55,7 +55,7 @@ static void check_stream_at(const qn_tokenizer *t, const char *expected,
 /* A decoder over tokens that are listed as JSON strings, ids from 0. */
 #define DECODER(decoder, tokens)                                               \
     "{\"decoder\":" decoder ",\"model\":{\"vocab\":{" tokens "},\"merges\":[]" \
-                                                             "}}"
+    "}}"
 
 #define FFFD "\xef\xbf\xbd"
 #define MARK "\xe2\x96\x81"
