@@ -1,25 +1,192 @@
-/* matmul.c: matrix products, dense and packed, over the rowdot kernels.
+/* matmul.c: matrix products, dense and packed.
  *
- * Both are brought to one form, out = x w^T with the rows of w contiguous
- * along K: a packed matrix with `transpose` is stored so, and so is the
- * transposed view of a linear layer's weight.  A dense right side that is
- * contiguous along N is transposed into memory of ours first.  x is prepared
- * once (float32, padded, in the order of the format), columns are then
- * shared among the threads.
+ * A right side stored along K (a packed matrix with `transpose`, the
+ * transposed view of a linear layer's weight) goes to the rowdot kernels; one
+ * stored along N to the gemm kernels; any other is copied into rows along K
+ * first.  The left side becomes float32 rows as its kernel wants them, then
+ * threads share the columns (the rows where columns are few).
  *
- * Each output element is one sum in an order that depends on K and the format
- * alone. */
+ * Each output element is one sum in an order that depends on K, the format
+ * and the layout of the right side alone: not on the other rows, nor on the
+ * threads. */
 #include "cpu.h"
 
 #include "backend/common/plan.h"
+#include "base/alloc.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/rowdot/rowdot.h"
 #include "ops/params.h"
 #include "pool.h"
 
 #include <string.h>
 
-/* Bytes of packed weights below which a range of columns is not split. */
-enum { GRAIN_BYTES = 48 * 1024 };
+enum {
+    /* Bytes of packed weights below which a range of columns is not split. */
+    GRAIN_BYTES = 48 * 1024,
+    /* Elements of a copy that is not split. */
+    GRAIN_COPY = 16 * 1024,
+    BLOCK = 256 /* elements converted at a time */
+};
+
+static bool narrow_float(qn_dtype type)
+{
+    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
+}
+
+/* Memory for count * each floats. */
+static qn_status new_floats(qn_buffer **out, size_t count, size_t each)
+{
+    size_t bytes;
+    if (!qn_mul_size(&bytes, count, each) ||
+        !qn_mul_size(&bytes, bytes, sizeof(float)))
+        return qn_fail(QN_E_NOMEM, "cpu: %zu x %zu floats", count, each);
+    return qn_buffer_new(out, bytes);
+}
+
+/* ---- the left side ---- */
+
+typedef struct left_side {
+    const char *data;
+    int64_t row, step; /* elements: from row to row, and along K */
+    qn_dtype type;
+    size_t m, k;
+} left_side;
+
+/* Element i of a row, counted in elements from its beginning. */
+static const char *left_at(const left_side *a, size_t row, size_t i)
+{
+    int64_t at = (int64_t)row * a->row + (int64_t)i * a->step;
+    return a->data + at * (int64_t)qn_dtype_size(a->type);
+}
+
+/* n elements of a row from `first` on, as floats. */
+static void left_floats(const left_side *a, size_t row, size_t first, size_t n,
+                        float *dst)
+{
+    size_t item = qn_dtype_size(a->type);
+    if (a->step == 1) {
+        qn_cpu_widen(dst, left_at(a, row, first), n, a->type);
+        return;
+    }
+    for (size_t i = 0; i < n; i += BLOCK) {
+        size_t count = n - i < BLOCK ? n - i : BLOCK;
+        float together[BLOCK];
+        for (size_t j = 0; j < count; j++)
+            memcpy((char *)together + j * item, left_at(a, row, first + i + j),
+                   item);
+        qn_cpu_widen(dst + i, together, count, a->type);
+    }
+}
+
+typedef struct prepare_job {
+    const left_side *a;
+    const qn_rowdot_kernel *kernel; /* NULL: plain rows */
+    qn_row_format format;
+    float *dst;
+    size_t stride;
+} prepare_job;
+
+static void prepare_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const prepare_job *job = ctx;
+    const left_side *a = job->a;
+    bool natural = !job->kernel || job->kernel->natural(job->format);
+    for (size_t m = begin; m < end; m++) {
+        float *dst = job->dst + m * job->stride;
+        if (natural) {
+            left_floats(a, m, 0, a->k, dst);
+        } else if (a->type == QN_FLOAT32 && a->step == 1) {
+            job->kernel->prepare(dst, (const void *)left_at(a, m, 0), a->k,
+                                 job->format);
+        } else {
+            for (size_t i = 0; i < a->k; i += BLOCK) {
+                size_t n = a->k - i < BLOCK ? a->k - i : BLOCK;
+                float block[BLOCK];
+                left_floats(a, m, i, n, block);
+                job->kernel->prepare(dst + i, block, n, job->format);
+            }
+        }
+        memset(dst + a->k, 0, (job->stride - a->k) * sizeof *dst);
+    }
+}
+
+/* The rows as floats: where they lie if that will do, else in *held. */
+static qn_status prepare_left(const float **x, size_t *stride, qn_buffer **held,
+                              const left_side *a,
+                              const qn_rowdot_kernel *kernel,
+                              qn_row_format format)
+{
+    size_t padded = kernel ? qn_rowdot_padded(a->k) : a->k;
+    if (a->type == QN_FLOAT32 && a->step == 1 && a->row >= 0 &&
+        padded == a->k && (!kernel || kernel->natural(format))) {
+        *x = (const void *)a->data;
+        *stride = (size_t)a->row;
+        return QN_OK;
+    }
+    qn_status status = new_floats(held, a->m, padded);
+    if (status)
+        return status;
+    prepare_job job = {.a = a,
+                       .kernel = kernel,
+                       .format = format,
+                       .dst = (*held)->data,
+                       .stride = padded};
+    qn_pool_split(prepare_rows, &job, a->m, GRAIN_COPY / padded + 1, 1);
+    *x = (*held)->data;
+    *stride = padded;
+    return QN_OK;
+}
+
+/* ---- the result ---- */
+
+/* Row-major [m, n] of any floating type; kernels write floats. */
+typedef struct result {
+    char *data;
+    qn_dtype type;
+    size_t size;
+} result;
+
+static qn_status result_floats(float **out, qn_buffer **held, const result *r)
+{
+    if (r->type == QN_FLOAT32) {
+        *out = (float *)(void *)r->data;
+        return QN_OK;
+    }
+    qn_status status = new_floats(held, r->size, 1);
+    if (!status)
+        *out = (*held)->data;
+    return status;
+}
+
+typedef struct narrow_job {
+    const result *r;
+    const float *from;
+} narrow_job;
+
+static void narrow_range(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const narrow_job *job = ctx;
+    size_t item = qn_dtype_size(job->r->type);
+    qn_cpu_narrow(job->r->data + begin * item, job->from + begin, end - begin,
+                  job->r->type);
+}
+
+static void result_finish(const result *r, const float *from)
+{
+    narrow_job job = {r, from};
+    if (r->type != QN_FLOAT32)
+        qn_pool_split(narrow_range, &job, r->size, GRAIN_COPY, 64);
+}
+
+static void drop(qn_buffer *buffer)
+{
+    if (buffer)
+        qn_buffer_unref(buffer);
+}
+
+/* ---- rows times rows ---- */
 
 typedef struct columns_job {
     const qn_rowdot_kernel *kernel;
@@ -35,212 +202,202 @@ static void run_columns(void *ctx, size_t begin, size_t end, int worker)
     job->kernel->run(job->dot, begin, end, scratch);
 }
 
-typedef struct prepare_job {
-    const qn_rowdot_kernel *kernel;
-    qn_row_format format;
-    float *dst;
-    size_t padded, k;
-    const char *src;
-    int64_t src_stride; /* bytes */
-    qn_dtype type;
-} prepare_job;
-
-static void prepare_rows(void *ctx, size_t begin, size_t end, int worker)
-{
-    (void)worker;
-    const prepare_job *job = ctx;
-    for (size_t m = begin; m < end; m++) {
-        float *dst = job->dst + m * job->padded;
-        const char *src = job->src + (int64_t)m * job->src_stride;
-        if (job->type == QN_FLOAT32) {
-            job->kernel->prepare(dst, (const float *)(const void *)src, job->k,
-                                 job->format);
-            continue;
-        }
-        /* The row of the output serves as the place for the widened one when
-         * the order is natural; else a block at a time goes through the stack.
-         */
-        if (job->kernel->natural(job->format)) {
-            qn_cpu_widen(dst, src, job->k, job->type);
-            memset(dst + job->k, 0, (job->padded - job->k) * sizeof *dst);
-            continue;
-        }
-        float block[256];
-        for (size_t i = 0; i < job->k; i += 256) {
-            size_t n = job->k - i < 256 ? job->k - i : 256;
-            qn_cpu_widen(block, src + i * 2, n, job->type);
-            job->kernel->prepare(dst + i, block, n, job->format);
-        }
-    }
-}
-
-/* One product: fills in x, out and the shape, and runs it. */
-typedef struct product {
-    qn_rowdot dot; /* k, n and everything about w */
-    const char *a;
-    int64_t a_row; /* elements */
-    qn_dtype a_type, out_type;
-    size_t m;
-    char *out; /* [m, n] */
-} product;
-
-static qn_status multiply(const product *p)
+/* `dot` has k, n and everything about w. */
+static qn_status rowdot_product(qn_rowdot dot, const left_side *a,
+                                const result *r)
 {
     const qn_rowdot_kernel *kernel = qn_rowdot_pick();
-    qn_rowdot dot = p->dot;
-    size_t padded = qn_rowdot_padded(dot.k), item = qn_dtype_size(p->a_type);
     qn_buffer *x = NULL, *wide = NULL, *scratch = NULL;
-    qn_status status;
-    dot.m = p->m;
-    bool as_is = p->a_type == QN_FLOAT32 && padded == dot.k &&
-                 kernel->natural(dot.format) && p->a_row > 0;
-    if (as_is) {
-        dot.x = (const float *)(const void *)p->a;
-        dot.x_stride = (size_t)p->a_row;
-    } else {
-        status = qn_buffer_new(&x, p->m * padded * sizeof(float));
-        if (status)
-            goto done;
-        prepare_job job = {.kernel = kernel,
-                           .format = dot.format,
-                           .dst = x->data,
-                           .padded = padded,
-                           .k = dot.k,
-                           .src = p->a,
-                           .src_stride = p->a_row * (int64_t)item,
-                           .type = p->a_type};
-        qn_pool_split(prepare_rows, &job, p->m, 64, 1);
-        dot.x = x->data;
-        dot.x_stride = padded;
-    }
-    if (p->out_type == QN_FLOAT32) {
-        dot.out = (float *)(void *)p->out;
-    } else {
-        status = qn_buffer_new(&wide, p->m * dot.n * sizeof(float));
-        if (status)
-            goto done;
-        dot.out = wide->data;
-    }
-    dot.out_stride = dot.n;
     columns_job job = {.kernel = kernel, .dot = &dot};
-    status = qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
-                            qn_rowdot_scratch(dot.k) * sizeof(float),
-                            &job.scratch_stride);
-    if (status)
-        goto done;
-    job.scratch = scratch->data;
-    size_t grain = QN_ROWDOT_ROWS;
-    size_t row_bytes = dot.w_stride ? dot.w_stride : 1;
-    if (p->m < 8 && GRAIN_BYTES / row_bytes > grain)
-        grain = GRAIN_BYTES / row_bytes / QN_ROWDOT_ROWS * QN_ROWDOT_ROWS;
-    qn_pool_split(run_columns, &job, dot.n, grain, QN_ROWDOT_ROWS);
-    if (wide)
-        qn_cpu_narrow(p->out, wide->data, p->m * dot.n, p->out_type);
-    status = QN_OK;
-done:
-    if (x)
-        qn_buffer_unref(x);
-    if (wide)
-        qn_buffer_unref(wide);
-    if (scratch)
-        qn_buffer_unref(scratch);
+    dot.m = a->m;
+    dot.out_stride = dot.n;
+    qn_status status =
+        prepare_left(&dot.x, &dot.x_stride, &x, a, kernel, dot.format);
+    if (!status)
+        status = result_floats(&dot.out, &wide, r);
+    if (!status)
+        status = qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
+                                qn_rowdot_scratch(dot.k) * sizeof(float),
+                                &job.scratch_stride);
+    if (!status) {
+        size_t grain = QN_ROWDOT_ROWS;
+        size_t row_bytes = dot.w_stride ? dot.w_stride : 1;
+        job.scratch = scratch->data;
+        if (a->m <= 8 && GRAIN_BYTES / row_bytes > grain)
+            grain = GRAIN_BYTES / row_bytes;
+        qn_pool_split(run_columns, &job, dot.n, grain, QN_ROWDOT_ROWS);
+        result_finish(r, dot.out);
+    }
+    drop(x);
+    drop(wide);
+    drop(scratch);
     return status;
 }
 
-static bool narrow_float(qn_dtype type)
+/* ---- rows times columns ---- */
+
+typedef struct gemm_job {
+    const qn_gemm_kernel *kernel;
+    qn_gemm gemm;
+    char *scratch;
+    size_t scratch_stride;
+} gemm_job;
+
+static void *gemm_scratch(const gemm_job *job, int worker)
 {
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
+    return job->scratch + (size_t)worker * job->scratch_stride;
 }
 
-/* [k, n] with contiguous rows to [n, padded] floats, a block of columns at a
- * time. */
+static void gemm_columns(void *ctx, size_t begin, size_t end, int worker)
+{
+    const gemm_job *job = ctx;
+    job->kernel->run(&job->gemm, 0, job->gemm.m, begin, end,
+                     gemm_scratch(job, worker));
+}
+
+static void gemm_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const gemm_job *job = ctx;
+    job->kernel->run(&job->gemm, begin, end, 0, job->gemm.n,
+                     gemm_scratch(job, worker));
+}
+
+/* `gemm` has k, n and b. */
+static qn_status gemm_product(qn_gemm gemm, const left_side *a, const result *r)
+{
+    qn_buffer *x = NULL, *wide = NULL, *scratch = NULL;
+    gemm_job job = {.kernel = qn_gemm_pick(), .gemm = gemm};
+    qn_gemm *g = &job.gemm;
+    size_t threads = (size_t)qn_pool_threads();
+    g->m = a->m;
+    g->out_stride = g->n;
+    qn_status status =
+        prepare_left(&g->a, &g->a_stride, &x, a, NULL, QN_ROW_F32);
+    if (!status)
+        status = result_floats(&g->out, &wide, r);
+    if (!status)
+        status =
+            qn_cpu_scratch(&scratch, threads, QN_GEMM_SCRATCH * sizeof(float),
+                           &job.scratch_stride);
+    if (!status) {
+        job.scratch = scratch->data;
+        size_t column = g->k * qn_dtype_size(g->b_type);
+        size_t grain = g->m <= 8 ? GRAIN_BYTES / column + 1 : QN_GEMM_COLUMNS;
+        if (g->n < 2 * threads * QN_GEMM_COLUMNS && g->m > g->n)
+            qn_pool_split(gemm_rows, &job, g->m, 4 * QN_GEMM_ROWS,
+                          QN_GEMM_ROWS);
+        else
+            qn_pool_split(gemm_columns, &job, g->n, grain, QN_GEMM_COLUMNS);
+        result_finish(r, g->out);
+    }
+    drop(x);
+    drop(wide);
+    drop(scratch);
+    return status;
+}
+
+/* ---- a right side in neither order: copied into rows along K ---- */
+
 typedef struct transpose_job {
-    float *dst;
+    char *dst;
     const char *src;
     int64_t k_stride, n_stride; /* elements */
-    size_t k, padded;
-    qn_dtype type;
+    size_t k, item;
 } transpose_job;
-
-static float element(const char *p, int64_t i, qn_dtype type)
-{
-    float value;
-    qn_cpu_widen(&value, p + i * (int64_t)qn_dtype_size(type), 1, type);
-    return value;
-}
 
 static void transpose_columns(void *ctx, size_t begin, size_t end, int worker)
 {
     (void)worker;
     const transpose_job *job = ctx;
-    enum { TILE = 16 };
-    for (size_t n0 = begin; n0 < end; n0 += TILE) {
-        size_t n1 = end - n0 < TILE ? end : n0 + TILE;
-        for (size_t k = 0; k < job->k; k++) {
-            int64_t row = (int64_t)k * job->k_stride;
-            if (job->type == QN_FLOAT32) {
-                const float *src = (const float *)(const void *)job->src + row;
-                for (size_t n = n0; n < n1; n++)
-                    job->dst[n * job->padded + k] =
-                        src[(int64_t)n * job->n_stride];
-            } else {
-                for (size_t n = n0; n < n1; n++)
-                    job->dst[n * job->padded + k] = element(
-                        job->src, row + (int64_t)n * job->n_stride, job->type);
-            }
-        }
-        for (size_t n = n0; n < n1; n++)
-            memset(job->dst + n * job->padded + job->k, 0,
-                   (job->padded - job->k) * sizeof(float));
-    }
+    int64_t item = (int64_t)job->item;
+    for (size_t n = begin; n < end; n++)
+        for (size_t k = 0; k < job->k; k++)
+            memcpy(job->dst + (n * job->k + k) * job->item,
+                   job->src + ((int64_t)k * job->k_stride +
+                               (int64_t)n * job->n_stride) *
+                                  item,
+                   job->item);
 }
 
-/* Sets up w of `dot` from the right side b [k, n] at `data`. */
-static qn_status dense_weights(qn_rowdot *dot, qn_buffer **held,
-                               const qn_array *b, const char *data)
+static qn_row_format dense_format(qn_dtype type)
+{
+    return type == QN_FLOAT32   ? QN_ROW_F32
+           : type == QN_FLOAT16 ? QN_ROW_F16
+                                : QN_ROW_BF16;
+}
+
+static qn_status dense_product(const left_side *a, const qn_array *b,
+                               const char *data, const result *r)
 {
     int64_t k_stride = b->strides[b->ndim - 2];
     int64_t n_stride = b->strides[b->ndim - 1];
-    size_t item = qn_array_itemsize(b);
-    if ((k_stride == 1 || dot->k == 1) && n_stride > 0) {
-        dot->format = b->dtype == QN_FLOAT32   ? QN_ROW_F32
-                      : b->dtype == QN_FLOAT16 ? QN_ROW_F16
-                                               : QN_ROW_BF16;
-        dot->w = (const uint8_t *)data;
-        dot->w_stride = (size_t)n_stride * item;
-        return QN_OK;
+    size_t n = (size_t)b->shape[b->ndim - 1], item = qn_array_itemsize(b);
+    qn_rowdot dot = {.n = n, .k = a->k, .format = dense_format(b->dtype)};
+    if ((k_stride == 1 || a->k == 1) && n_stride > 0) {
+        dot.w = (const uint8_t *)data;
+        dot.w_stride = (size_t)n_stride * item;
+        return rowdot_product(dot, a, r);
     }
-    size_t padded = qn_rowdot_padded(dot->k);
-    qn_status status = qn_buffer_new(held, dot->n * padded * sizeof(float));
+    if ((n_stride == 1 || n == 1) && k_stride >= 0) {
+        qn_gemm gemm = {.n = n,
+                        .k = a->k,
+                        .b = data,
+                        .b_stride = (size_t)k_stride,
+                        .b_type = b->dtype};
+        return gemm_product(gemm, a, r);
+    }
+    size_t count;
+    qn_buffer *copy;
+    if (!qn_mul_size(&count, n, a->k) || !qn_mul_size(&count, count, item))
+        return qn_fail(QN_E_NOMEM, "cpu: a matrix of %zu x %zu", n, a->k);
+    qn_status status = qn_buffer_new(&copy, count);
     if (status)
         return status;
-    transpose_job job = {.dst = (*held)->data,
+    transpose_job job = {.dst = copy->data,
                          .src = data,
                          .k_stride = k_stride,
                          .n_stride = n_stride,
-                         .k = dot->k,
-                         .padded = padded,
-                         .type = b->dtype};
-    qn_pool_split(transpose_columns, &job, dot->n, 64, 16);
-    dot->format = QN_ROW_F32;
-    dot->w = (*held)->data;
-    dot->w_stride = padded * sizeof(float);
-    return QN_OK;
+                         .k = a->k,
+                         .item = item};
+    qn_pool_split(transpose_columns, &job, n, GRAIN_COPY / a->k + 1, 1);
+    dot.w = copy->data;
+    dot.w_stride = a->k * item;
+    status = rowdot_product(dot, a, r);
+    qn_buffer_unref(copy);
+    return status;
 }
 
-/* The rows of a must be contiguous along K for the kernels. */
-static bool rows_contiguous(const qn_array *a)
+/* ---- nodes ---- */
+
+static left_side left_of(const qn_array *a, const qn_matmul_plan *plan,
+                         int64_t offset)
 {
-    return a->ndim >= 2 &&
-           (a->strides[a->ndim - 1] == 1 || a->shape[a->ndim - 1] == 1);
+    return (left_side){
+        .data =
+            (char *)qn_array_data(a) + offset * (int64_t)qn_array_itemsize(a),
+        .row = plan->a_row,
+        .step = a->shape[a->ndim - 1] == 1 ? 1 : a->strides[a->ndim - 1],
+        .type = a->dtype,
+        .m = plan->m,
+        .k = (size_t)a->shape[a->ndim - 1]};
+}
+
+static result result_of(const qn_array *out, const qn_matmul_plan *plan,
+                        int64_t offset)
+{
+    return (result){.data = (char *)qn_array_data(out) +
+                            offset * (int64_t)qn_array_itemsize(out),
+                    .type = out->dtype,
+                    .size = plan->m * (size_t)out->shape[out->ndim - 1]};
 }
 
 qn_status qn_cpu_matmul(qn_node *node, bool *done)
 {
     qn_array *a = node->inputs[0], *b = node->inputs[1];
     qn_array *out = node->outputs[0];
-    if (!narrow_float(a->dtype) || !out->size || !a->size ||
-        !rows_contiguous(a))
+    if (!narrow_float(a->dtype) || !narrow_float(b->dtype) ||
+        !narrow_float(out->dtype) || !out->size || !a->size || a->ndim < 2 ||
+        b->ndim < 2)
         return QN_OK;
     qn_status status = qn_array_alloc(out);
     if (status)
@@ -248,49 +405,51 @@ qn_status qn_cpu_matmul(qn_node *node, bool *done)
     *done = true;
     qn_matmul_plan plan;
     qn_matmul_plan_make(&plan, (const qn_array *const[]){out, a, b}, 3);
-    size_t item = qn_array_itemsize(a);
     for (size_t i = 0; i < plan.outer.nruns; i++) {
-        int64_t offsets[QN_PLAN_OPERANDS];
-        qn_plan_offsets(&plan.outer, i, offsets);
-        product p = {.dot = {.n = (size_t)out->shape[out->ndim - 1],
-                             .k = (size_t)a->shape[a->ndim - 1]},
-                     .a = (char *)qn_array_data(a) + offsets[1] * (int64_t)item,
-                     .a_row = plan.a_row,
-                     .a_type = a->dtype,
-                     .out_type = out->dtype,
-                     .m = plan.m,
-                     .out = (char *)qn_array_data(out) +
-                            offsets[0] * (int64_t)item};
-        qn_buffer *held = NULL;
+        int64_t at[QN_PLAN_OPERANDS];
+        qn_plan_offsets(&plan.outer, i, at);
+        left_side left = left_of(a, &plan, at[1]);
+        result r = result_of(out, &plan, at[0]);
         const char *right =
-            (char *)qn_array_data(b) + offsets[2] * (int64_t)item;
-        status = dense_weights(&p.dot, &held, b, right);
-        if (!status)
-            status = multiply(&p);
-        if (held)
-            qn_buffer_unref(held);
+            (char *)qn_array_data(b) + at[2] * (int64_t)qn_array_itemsize(b);
+        status = dense_product(&left, b, right, &r);
         if (status)
             return status;
     }
     return QN_OK;
 }
 
-static qn_row_format packed_format(int bits)
+/* False for a width that has no kernel. */
+static bool packed_format(qn_row_format *out, int bits)
 {
-    switch (bits) {
-    case 2:
-        return QN_ROW_Q2;
-    case 3:
-        return QN_ROW_Q3;
-    case 4:
-        return QN_ROW_Q4;
-    case 5:
-        return QN_ROW_Q5;
-    case 6:
-        return QN_ROW_Q6;
-    default:
-        return QN_ROW_Q8;
-    }
+    static const qn_row_format formats[] = {
+        [2] = QN_ROW_Q2, [3] = QN_ROW_Q3, [4] = QN_ROW_Q4,
+        [5] = QN_ROW_Q5, [6] = QN_ROW_Q6, [8] = QN_ROW_Q8};
+    if (bits < 2 || bits > 8 || bits == 7)
+        return false;
+    *out = formats[bits];
+    return true;
+}
+
+/* Rows whose elements are neighbours, going forwards. */
+static bool packed_rows(const qn_array *array)
+{
+    int last = array->ndim - 1;
+    return array->ndim >= 2 &&
+           (array->strides[last] == 1 || array->shape[last] == 1) &&
+           array->strides[last - 1] >= 0;
+}
+
+/* w, scales, biases of the affine mode, as the kernels take them. */
+static bool affine_supported(const qn_quant_params *q, qn_array *const *packed,
+                             qn_row_format *format)
+{
+    return q->mode == QN_QUANT_AFFINE && !q->has_global_scale &&
+           packed_format(format, q->bits) && q->group_size >= 16 &&
+           q->group_size % 16 == 0 && packed[0]->dtype == QN_UINT32 &&
+           narrow_float(packed[1]->dtype) && narrow_float(packed[2]->dtype) &&
+           packed_rows(packed[0]) && packed_rows(packed[1]) &&
+           packed_rows(packed[2]);
 }
 
 qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done)
@@ -298,19 +457,13 @@ qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done)
     const qn_quant_params *q = node->params;
     qn_array *x = node->inputs[0], *w = node->inputs[1];
     qn_array *out = node->outputs[0];
-    if (q->mode != QN_QUANT_AFFINE || !q->transpose || q->has_global_scale ||
-        node->ninputs != 4 || !out->size || !x->size)
+    qn_row_format format;
+    if (!q->transpose || node->ninputs != 4 || !out->size || !x->size ||
+        x->ndim < 2 || !narrow_float(x->dtype) || !narrow_float(out->dtype) ||
+        !affine_supported(q, node->inputs + 1, &format))
         return QN_OK;
     qn_array *scales = node->inputs[2], *biases = node->inputs[3];
-    if (!narrow_float(x->dtype) || !narrow_float(out->dtype) ||
-        !narrow_float(scales->dtype) || !narrow_float(biases->dtype) ||
-        !rows_contiguous(x) || !rows_contiguous(w) ||
-        !rows_contiguous(scales) || !rows_contiguous(biases))
-        return QN_OK;
-    int last = w->ndim - 2;
-    if (w->strides[last] < 0 || scales->strides[last] < 0 ||
-        biases->strides[last] < 0)
-        return QN_OK;
+    int row = w->ndim - 2, scale_row = scales->ndim - 2;
     qn_status status = qn_array_alloc(out);
     if (status)
         return status;
@@ -321,32 +474,107 @@ qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done)
     for (size_t i = 0; i < plan.outer.nruns; i++) {
         int64_t at[QN_PLAN_OPERANDS];
         qn_plan_offsets(&plan.outer, i, at);
-        product p = {
-            .dot = {.n = (size_t)out->shape[out->ndim - 1],
-                    .k = (size_t)x->shape[x->ndim - 1],
-                    .format = packed_format(q->bits),
-                    .w = (const uint8_t *)qn_array_data(w) + at[2] * 4,
-                    .w_stride = (size_t)w->strides[last] * 4,
-                    .group = q->group_size,
-                    .scale_type = scales->dtype,
-                    .bias_type = biases->dtype,
-                    .scales = (const uint8_t *)qn_array_data(scales) +
-                              at[3] * (int64_t)qn_array_itemsize(scales),
-                    .biases = (const uint8_t *)qn_array_data(biases) +
-                              at[4] * (int64_t)qn_array_itemsize(biases),
-                    .scale_stride = (size_t)scales->strides[last],
-                    .bias_stride = (size_t)biases->strides[last]},
-            .a = (char *)qn_array_data(x) +
-                 at[1] * (int64_t)qn_array_itemsize(x),
-            .a_row = plan.a_row,
-            .a_type = x->dtype,
-            .out_type = out->dtype,
-            .m = plan.m,
-            .out = (char *)qn_array_data(out) +
-                   at[0] * (int64_t)qn_array_itemsize(out)};
-        status = multiply(&p);
+        left_side left = left_of(x, &plan, at[1]);
+        result r = result_of(out, &plan, at[0]);
+        qn_rowdot dot = {.n = (size_t)out->shape[out->ndim - 1],
+                         .k = left.k,
+                         .format = format,
+                         .w = (const uint8_t *)qn_array_data(w) + at[2] * 4,
+                         .w_stride = (size_t)w->strides[row] * 4,
+                         .group = q->group_size,
+                         .scale_type = scales->dtype,
+                         .bias_type = biases->dtype,
+                         .scales = (const uint8_t *)qn_array_data(scales) +
+                                   at[3] * (int64_t)qn_array_itemsize(scales),
+                         .biases = (const uint8_t *)qn_array_data(biases) +
+                                   at[4] * (int64_t)qn_array_itemsize(biases),
+                         .scale_stride = (size_t)scales->strides[scale_row],
+                         .bias_stride =
+                             (size_t)biases->strides[biases->ndim - 2]};
+        status = rowdot_product(dot, &left, &r);
         if (status)
             return status;
     }
     return QN_OK;
+}
+
+/* ---- unpacking ---- */
+
+typedef struct dequantize_job {
+    const qn_rowdot_kernel *kernel;
+    qn_row_format format;
+    int group;
+    size_t k, groups;
+    qn_plan rows; /* out, w, scales, biases; a point per row */
+    const qn_array *out, *w, *scales, *biases;
+    char *scratch; /* scales, biases, a row of floats */
+    size_t scratch_stride;
+} dequantize_job;
+
+static char *element_at(const qn_array *array, int64_t offset)
+{
+    return (char *)qn_array_data(array) +
+           offset * (int64_t)qn_array_itemsize(array);
+}
+
+static void dequantize_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const dequantize_job *job = ctx;
+    float *scales =
+        (float *)(void *)(job->scratch + (size_t)worker * job->scratch_stride);
+    float *biases = scales + job->groups, *row = biases + job->groups;
+    qn_walk walk;
+    for (qn_walk_start(&walk, &job->rows, begin, end - begin); walk.left;
+         qn_walk_next(&walk)) {
+        char *out = element_at(job->out, walk.offsets[0]);
+        bool wide = job->out->dtype == QN_FLOAT32;
+        qn_cpu_widen(scales, element_at(job->scales, walk.offsets[2]),
+                     job->groups, job->scales->dtype);
+        qn_cpu_widen(biases, element_at(job->biases, walk.offsets[3]),
+                     job->groups, job->biases->dtype);
+        job->kernel->unpack(
+            wide ? (float *)(void *)out : row,
+            (const uint8_t *)element_at(job->w, walk.offsets[1]), scales,
+            biases, job->k, job->group, job->format);
+        if (!wide)
+            qn_cpu_narrow(out, row, job->k, job->out->dtype);
+    }
+}
+
+qn_status qn_cpu_dequantize(qn_node *node, bool *done)
+{
+    const qn_quant_params *q = node->params;
+    qn_array *out = node->outputs[0], *w = node->inputs[0];
+    dequantize_job job = {.kernel = qn_rowdot_pick(), .group = q->group_size};
+    if (node->ninputs != 3 || !out->size || !narrow_float(out->dtype) ||
+        !affine_supported(q, node->inputs, &job.format))
+        return QN_OK;
+    job.out = out;
+    job.w = w;
+    job.scales = node->inputs[1];
+    job.biases = node->inputs[2];
+    job.k = (size_t)out->shape[out->ndim - 1];
+    job.groups = job.k / (size_t)q->group_size;
+    qn_buffer *scratch;
+    qn_status status = qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
+                                      (job.k + 2 * job.groups) * sizeof(float),
+                                      &job.scratch_stride);
+    if (status)
+        return status;
+    job.scratch = scratch->data;
+    status = qn_array_alloc(out);
+    if (!status) {
+        qn_lines lines;
+        qn_lines_make(&lines, w->shape, w->ndim, w->ndim - 1,
+                      (const int64_t *[]){out->strides, w->strides,
+                                          job.scales->strides,
+                                          job.biases->strides},
+                      4);
+        job.rows = lines.outer;
+        *done = true;
+        qn_pool_split(dequantize_rows, &job, lines.outer.nruns,
+                      GRAIN_COPY / job.k + 1, 1);
+    }
+    qn_buffer_unref(scratch);
+    return status;
 }

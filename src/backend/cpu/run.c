@@ -13,6 +13,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     /* clang-format on */
     [QN_OP_MATMUL] = qn_cpu_matmul,
     [QN_OP_QUANTIZED_MATMUL] = qn_cpu_quantized_matmul,
+    [QN_OP_DEQUANTIZE] = qn_cpu_dequantize,
     [QN_OP_SDPA] = qn_cpu_attention,
     [QN_OP_SELECT] = qn_cpu_where,
     [QN_OP_ASTYPE] = qn_cpu_astype,

@@ -262,8 +262,7 @@ static void test_long_rows(void **state)
     each_kernel(check_long);
 }
 
-/* Natural order, one rounding of code * scale + bias (two without a fused
- * multiply-add). */
+/* Natural order, code * scale + bias. */
 static void check_unpacking(const qn_rowdot_kernel *kernel)
 {
     for (int f = 0; f < 6; f++)

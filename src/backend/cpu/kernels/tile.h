@@ -9,14 +9,17 @@
 
 #include "backend/cpu/simd_math.h"
 
+#include <stdbool.h>
+
 /* Accumulators fill the registers up to what a row of b and a factor need. */
 enum { TILE_ROWS = 6, TILE_VECS = VF_REGISTERS >= 32 ? 4 : 2 };
 
 /* `rows` and `vecs` are constants in every call, so that accumulators are
- * registers.  Strides count elements. */
+ * registers.  Strides count elements.  `add`: the sums are added to what c
+ * holds; else they replace it. */
 VF_INLINE void tile_fixed(int rows, int vecs, const float *a, size_t a_stride,
                           const void *b, size_t b_stride, qn_dtype b_type,
-                          size_t depth, float *c, size_t c_stride)
+                          size_t depth, float *c, size_t c_stride, bool add)
 {
     VF acc[TILE_ROWS][TILE_VECS];
 #pragma GCC unroll 8
@@ -41,18 +44,20 @@ VF_INLINE void tile_fixed(int rows, int vecs, const float *a, size_t a_stride,
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++)
-            vf_store(c + (size_t)i * c_stride + (size_t)j * VF_LANES,
-                     acc[i][j]);
+        for (int j = 0; j < vecs; j++) {
+            float *to = c + (size_t)i * c_stride + (size_t)j * VF_LANES;
+            vf_store(to, add ? vf_add(vf_load(to), acc[i][j]) : acc[i][j]);
+        }
 }
 
 /* Any number of rows, `vecs` vectors of columns (a constant). */
 VF_INLINE void tile_rows(size_t rows, int vecs, const float *a, size_t a_stride,
                          const void *b, size_t b_stride, qn_dtype b_type,
-                         size_t depth, float *c, size_t c_stride)
+                         size_t depth, float *c, size_t c_stride, bool add)
 {
 #define TILE(n)                                                                \
-    tile_fixed(n, vecs, a, a_stride, b, b_stride, b_type, depth, c, c_stride)
+    tile_fixed(n, vecs, a, a_stride, b, b_stride, b_type, depth, c, c_stride,  \
+               add)
     for (; rows >= TILE_ROWS; rows -= TILE_ROWS) {
         TILE(TILE_ROWS);
         a += TILE_ROWS * a_stride;
@@ -84,19 +89,19 @@ VF_INLINE void tile_rows(size_t rows, int vecs, const float *a, size_t a_stride,
 VF_INLINE void tile_all(size_t rows, size_t vecs, const float *a,
                         size_t a_stride, const void *b, size_t b_stride,
                         qn_dtype b_type, size_t depth, float *c,
-                        size_t c_stride)
+                        size_t c_stride, bool add)
 {
     const char *from = b;
     size_t bytes = VF_LANES * vf_item(b_type);
     for (; vecs >= TILE_VECS; vecs -= TILE_VECS) {
         tile_rows(rows, TILE_VECS, a, a_stride, from, b_stride, b_type, depth,
-                  c, c_stride);
+                  c, c_stride, add);
         from += TILE_VECS * bytes;
         c += TILE_VECS * VF_LANES;
     }
     for (; vecs > 0; vecs--) {
         tile_rows(rows, 1, a, a_stride, from, b_stride, b_type, depth, c,
-                  c_stride);
+                  c_stride, add);
         from += bytes;
         c += VF_LANES;
     }

@@ -66,7 +66,7 @@ typedef struct qn_rowdot_kernel {
      * qn_rowdot_scratch(k) floats. */
     void (*run)(const qn_rowdot *job, size_t n0, size_t n1, float *scratch);
     /* The values of a packed row in their natural order: k codes, a scale and
-     * a bias for each group. */
+     * a bias for each group.  Product and sum are rounded each. */
     void (*unpack)(float *dst, const uint8_t *w, const float *scales,
                    const float *biases, size_t k, int group,
                    qn_row_format format);
