@@ -101,7 +101,10 @@ qn_status qn_op_softmax(qn_array **out, qn_array *x, const int *axes,
     if (status)
         return status;
     if (!x->size)
-        return qn_op_astype(out, x, type, s);
+        return qn_same(out, x);
+    /* Over no axis every element is a whole; integers stay integers. */
+    if (!g.naxes && x->dtype != type)
+        return qn_op_ones_like(out, x, s);
     qn_scope c;
     qn_scope_begin(&c, s);
     qn_dims dims = qn_dims_of(x);
@@ -131,12 +134,11 @@ qn_status qn_op_logsumexp(qn_array **out, qn_array *x, const int *axes,
         return status;
     qn_dtype type = qn_promote_float(x->dtype);
     qn_dims result = qn_dims_of(x);
+    if (!x->size)
+        return qn_fail(QN_E_ARG,
+                       "[logsumexp] Received an empty array of shape %s.",
+                       qn_array_shape_text(x).text);
     for (int i = g.naxes - 1; i >= 0; i--) {
-        if (!x->shape[g.axes[i]])
-            return qn_fail(QN_E_ARG,
-                           "[logsumexp] Cannot reduce over axis %d with size "
-                           "0.",
-                           g.axes[i]);
         result.dim[g.axes[i]] = 1;
         if (!keepdims)
             qn_dims_remove(&result, g.axes[i]);

@@ -244,6 +244,12 @@ qn_status qn_op_kron(qn_array **out, qn_array *a, qn_array *b, qn_stream *s)
         return qn_fail(QN_E_ARG,
                        "[kron] Operands have at most %d dimensions, found %d.",
                        QN_MAX_NDIM / 2, ndim);
+    if (!a->size || !b->size)
+        return qn_fail(QN_E_ARG,
+                       "[kron] Input arrays cannot be empty, found shapes %s "
+                       "and %s.",
+                       qn_array_shape_text(a).text,
+                       qn_array_shape_text(b).text);
     qn_dims wide_a = {.ndim = 2 * ndim}, wide_b = {.ndim = 2 * ndim};
     qn_dims flat = {.ndim = ndim};
     for (int i = 0; i < ndim; i++) {
