@@ -438,8 +438,8 @@ static qn_jval filter_sum(const qn_jcall *call)
     return sum;
 }
 
-/* The value that an item is sorted by: its attribute, or a list of several
- * named with commas between. */
+/* The value that an item is sorted by: a list of its attributes, since equal
+ * ones then need no order (none, undefined). */
 static qn_jval sort_key(qn_jrun *run, const qn_jpath *paths, uint32_t count,
                         qn_jval item, bool case_sensitive)
 {
@@ -451,7 +451,7 @@ static qn_jval sort_key(qn_jrun *run, const qn_jpath *paths, uint32_t count,
         if (!case_sensitive)
             parts[i] = qn_jignore_case(run, parts[i]);
     }
-    return count == 1 ? parts[0] : qn_jseq(run, QN_J_LIST, parts, count);
+    return qn_jseq(run, QN_J_LIST, parts, count);
 }
 
 /* `items` in the order of `keys`. */
@@ -540,7 +540,9 @@ static qn_jval extreme(const qn_jcall *call, int sign)
     qn_jval best = qn_jundefined(), best_key = best;
     bool any = false;
     for (qn_jval item; qn_jiter_next(it, &item); any = true) {
-        qn_jval key = sort_key(run, &path, 1, item, case_sensitive);
+        qn_jval key = qn_jpath_get(run, &path, item, qn_jmissing());
+        if (!case_sensitive)
+            key = qn_jignore_case(run, key);
         if (any && qn_jorder(run, sign < 0 ? "<" : ">", key, best_key) != sign)
             continue;
         best = item;

@@ -319,7 +319,9 @@ const qn_jstr *qn_jformat(qn_jrun *run, const qn_jstr *format, qn_jval values)
     bool leftover = values.kind == QN_J_TUPLE
                         ? f.used < values.as.list->count
                         : f.used == 0 && values.kind != QN_J_DICT &&
-                              values.kind != QN_J_LIST;
+                              values.kind != QN_J_LIST &&
+                              values.kind != QN_J_RANGE &&
+                              values.kind != QN_J_UNDEFINED;
     if (leftover)
         qn_jrun_fail(run, "not all arguments converted during string "
                           "formatting");

@@ -211,7 +211,8 @@ static qn_jval next_char(qn_jiter *it)
     const qn_jstr *str = it->over.chars.str;
     size_t from = it->over.chars.offset;
     qn_jstr_next(qn_jstr_str(str), &it->over.chars.offset);
-    return qn_jstring(qn_jstr_sub(it->run, str, from, it->over.chars.offset));
+    const qn_jstr *one = qn_jstr_sub(it->run, str, from, it->over.chars.offset);
+    return qn_jstring(qn_jstr_plain(it->run, one));
 }
 
 bool qn_jiter_next(qn_jiter *it, qn_jval *out)

@@ -374,7 +374,7 @@ static qn_jval dict_copy(const qn_jcall *call)
     return call->self;
 }
 
-/* ---- list and tuple ---- */
+/* ---- list, tuple and range ---- */
 
 static qn_jval list_copy(const qn_jcall *call)
 {
@@ -383,24 +383,24 @@ static qn_jval list_copy(const qn_jcall *call)
 
 static qn_jval list_count(const qn_jcall *call)
 {
-    const qn_jlist *list = call->self.as.list;
+    qn_jlist list = qn_jlist_of(call->run, call->self);
     int64_t count = 0;
-    for (uint32_t i = 0; i < list->count && qn_jrun_ok(call->run); i++)
-        count += qn_jequal(call->run, list->items[i], call->arg[0]);
+    for (uint32_t i = 0; i < list.count && qn_jrun_ok(call->run); i++)
+        count += qn_jequal(call->run, list.items[i], call->arg[0]);
     return qn_jint(count);
 }
 
 static qn_jval list_index(const qn_jcall *call)
 {
-    const qn_jlist *list = call->self.as.list;
-    int64_t count = list->count;
+    qn_jlist list = qn_jlist_of(call->run, call->self);
+    int64_t count = list.count;
     int64_t from = qn_jarg_int(call, 1, 0), to = qn_jarg_int(call, 2, count);
     if (from < 0)
         from = from < -count ? 0 : from + count;
     if (to < 0)
         to = to < -count ? 0 : to + count;
     for (int64_t i = from; i < to && i < count && qn_jrun_ok(call->run); i++)
-        if (qn_jequal(call->run, list->items[i], call->arg[0]))
+        if (qn_jequal(call->run, list.items[i], call->arg[0]))
             return qn_jint(i);
     return qn_jrun_fail(call->run, "the value is not in the %s",
                         qn_jtype(call->self));

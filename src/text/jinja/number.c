@@ -492,6 +492,11 @@ static qn_jval real_op(qn_jrun *run, qn_jop op, double a, double b)
     }
 }
 
+static bool is_list(qn_jval value)
+{
+    return value.kind == QN_J_LIST || value.kind == QN_J_TUPLE;
+}
+
 static qn_jval mismatch(qn_jrun *run, qn_jop op, qn_jval a, qn_jval b)
 {
     if (a.kind == QN_J_UNDEFINED || b.kind == QN_J_UNDEFINED)
@@ -503,11 +508,6 @@ static qn_jval mismatch(qn_jrun *run, qn_jop op, qn_jval a, qn_jval b)
     return qn_jrun_fail(run,
                         "unsupported operand type(s) for %s: '%s' and '%s'",
                         op_texts[op], qn_jtype(a), qn_jtype(b));
-}
-
-static bool is_list(qn_jval value)
-{
-    return value.kind == QN_J_LIST || value.kind == QN_J_TUPLE;
 }
 
 static qn_jval add_lists(qn_jrun *run, qn_jval a, qn_jval b)
