@@ -49,6 +49,25 @@ int quern_engine_open(void);
  * or 1 for another number.  Over another library: does nothing. */
 int quern_set_threads(int threads);
 
+/* --- Packed matrices ------------------------------------------------------ */
+
+/* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul with
+ * `transpose` makes them, with these differences:
+ *
+ *   - several matrices share x (query, key and value; gate and up): result i is
+ *     that of w[i], scales[i], biases[i];
+ *   - results have the dtype of x, whatever floating types scales and biases
+ *     have: float32 scales don't turn half activations into float32;
+ *   - mode "affine" takes group_size 16, too.
+ *
+ * For modes without biases, `biases` is an empty list or an empty handle.  All
+ * matrices are packed alike.  *res becomes a list of the results. */
+int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
+                           const mlx_vector_array w,
+                           const mlx_vector_array scales,
+                           const mlx_vector_array biases, int group_size,
+                           int bits, const char *mode, const mlx_stream s);
+
 #ifdef __cplusplus
 }
 #endif

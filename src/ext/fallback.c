@@ -1,0 +1,153 @@
+/* fallback.c: the extensions of quern/ext.h over another library, made of
+ * mlx_* calls.  Only in builds with -DQUERN_ENGINE=dlopen. */
+#include <mlx/c/mlx.h>
+#include <quern/ext.h>
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Handles made on the way, and the first failure.  After one, steps do
+ * nothing; the caller's error handler has had the message. */
+typedef struct steps {
+    bool failed;
+    mlx_stream stream;
+    int count;
+    mlx_array held[24];
+} steps;
+
+/* A new handle that `finish` frees. */
+static mlx_array *fresh(steps *c)
+{
+    mlx_array *slot = &c->held[c->count++];
+    *slot = mlx_array_new();
+    return slot;
+}
+
+static void finish(steps *c)
+{
+    while (c->count)
+        mlx_array_free(c->held[--c->count]);
+}
+
+/* Runs one call whose result goes to a fresh handle. */
+#define STEP(c, result, call)                                                  \
+    do {                                                                       \
+        mlx_array *to = fresh(c);                                              \
+        if (!(c)->failed && (call))                                            \
+            (c)->failed = true;                                                \
+        result = *to;                                                          \
+    } while (0)
+
+/* Element i of a list. */
+static mlx_array element(steps *c, mlx_vector_array list, size_t i)
+{
+    mlx_array found;
+    STEP(c, found, mlx_vector_array_get(to, list, i));
+    return found;
+}
+
+static mlx_array cast(steps *c, mlx_array x, mlx_dtype dtype)
+{
+    mlx_array y;
+    STEP(c, y, mlx_astype(to, x, dtype, c->stream));
+    return y;
+}
+
+/* One value for each of `columns` elements, from one per group of 16. */
+static mlx_array spread(steps *c, mlx_array groups)
+{
+    mlx_array y, wide = cast(c, groups, MLX_FLOAT32);
+    STEP(c, y, mlx_repeat_axis(to, wide, 16, -1, c->stream));
+    return y;
+}
+
+/* Groups of 16 are beyond mlx_dequantize, but with scale 1 and bias 0 in
+ * groups of 32 it gives the bare codes; the rest is arithmetic in float32. */
+static mlx_array product_of_16(steps *c, mlx_array x, mlx_array w,
+                               mlx_array scales, mlx_array biases, int bits)
+{
+    mlx_array factors = spread(c, scales), shifts = spread(c, biases);
+    if (c->failed)
+        return mlx_array_new();
+    /* One value per group of 32: every 32nd of the spread ones. */
+    int start[8] = {0}, stop[8], stride[8];
+    size_t ndim = mlx_array_ndim(factors);
+    if (ndim > 8) {
+        _mlx_error(__FILE__, __LINE__,
+                   "[quantized_matmul] more than 8 dimensions");
+        c->failed = true;
+        return mlx_array_new();
+    }
+    for (size_t i = 0; i < ndim; i++) {
+        stop[i] = mlx_array_dim(factors, (int)i);
+        stride[i] = i == ndim - 1 ? 32 : 1;
+    }
+    mlx_array some, one, zero, codes, scaled, values, turned, y;
+    STEP(c, some,
+         mlx_slice(to, factors, start, ndim, stop, ndim, stride, ndim,
+                   c->stream));
+    STEP(c, one, mlx_ones_like(to, some, c->stream));
+    STEP(c, zero, mlx_zeros_like(to, some, c->stream));
+    mlx_optional_int group = {32, true}, width = {bits, true};
+    mlx_optional_dtype none = {MLX_FLOAT32, false};
+    STEP(c, codes,
+         mlx_dequantize(to, w, one, zero, group, width, "affine",
+                        mlx_array_empty, none, c->stream));
+    STEP(c, scaled, mlx_multiply(to, codes, factors, c->stream));
+    STEP(c, values, mlx_add(to, scaled, shifts, c->stream));
+    STEP(c, turned, mlx_swapaxes(to, values, -1, -2, c->stream));
+    mlx_array wide = cast(c, x, MLX_FLOAT32);
+    STEP(c, y, mlx_matmul(to, wide, turned, c->stream));
+    return y;
+}
+
+static mlx_array product(steps *c, mlx_array x, mlx_array w, mlx_array scales,
+                         mlx_array biases, int group_size, int bits,
+                         const char *mode)
+{
+    if (group_size == 16 && mode && !strcmp(mode, "affine"))
+        return product_of_16(c, x, w, scales, biases, bits);
+    mlx_array y;
+    mlx_optional_int group = {group_size, true}, width = {bits, true};
+    STEP(c, y,
+         mlx_quantized_matmul(to, x, w, scales, biases, true, group, width,
+                              mode, c->stream));
+    return y;
+}
+
+int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
+                           const mlx_vector_array w,
+                           const mlx_vector_array scales,
+                           const mlx_vector_array biases, int group_size,
+                           int bits, const char *mode, const mlx_stream s)
+{
+    size_t count = mlx_vector_array_size(w);
+    size_t nbiases = biases.ctx ? mlx_vector_array_size(biases) : 0;
+    if (count < 1 || count > 3 || mlx_vector_array_size(scales) != count ||
+        (nbiases && nbiases != count)) {
+        _mlx_error(
+            __FILE__, __LINE__,
+            "[quantized_matmul] expected 1 to 3 matrices with scales and "
+            "biases for each");
+        return 1;
+    }
+    mlx_vector_array made = mlx_vector_array_new();
+    bool failed = false;
+    for (size_t i = 0; i < count && !failed; i++) {
+        steps c = {.stream = s};
+        mlx_array shift = nbiases ? element(&c, biases, i) : mlx_array_empty;
+        mlx_array y = product(&c, x, element(&c, w, i), element(&c, scales, i),
+                              shift, group_size, bits, mode);
+        /* Wider scales have promoted the product. */
+        if (!c.failed)
+            y = cast(&c, y, mlx_array_dtype(x));
+        if (!c.failed)
+            c.failed = mlx_vector_array_append_value(made, y) != 0;
+        failed = c.failed;
+        finish(&c);
+    }
+    if (!failed)
+        failed = mlx_vector_array_set(res, made) != 0;
+    mlx_vector_array_free(made);
+    return failed;
+}
