@@ -56,6 +56,9 @@ static void scan(const char *path)
     char *text = read_all(path);
     for (const char *p = text; (p = strstr(p, "mlx_"));) {
         size_t n = 0;
+        /* One name begins with an underscore: _mlx_error. */
+        if (p > text && p[-1] == '_')
+            p--;
         while (isalnum((unsigned char)p[n]) || p[n] == '_')
             n++;
         for (int i = 0; i < count; i++)
