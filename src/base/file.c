@@ -23,7 +23,7 @@ struct qn_file {
     char path[];
 };
 
-/* Records what errno says about `path`. */
+/* Records what errno says about `path`; errno stays. */
 static qn_status fail_errno(const char *verb, const char *path)
 {
     int error = errno;
@@ -31,7 +31,9 @@ static qn_status fail_errno(const char *verb, const char *path)
                      : error == ENOMEM                   ? QN_E_NOMEM
                                                          : QN_E_IO;
     qn_fail(code, "cannot %s %s: %s", verb, path, strerror(error));
-    return qn_fail_where(code, "%s", path);
+    qn_fail_where(code, "%s", path);
+    errno = error;
+    return code;
 }
 
 static int open_read(const char *path, int more_flags)

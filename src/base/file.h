@@ -31,6 +31,7 @@ qn_status qn_file_read(char **out, size_t *size, const char *path,
  * not followed. */
 typedef struct qn_file_writer qn_file_writer;
 qn_status qn_file_begin(qn_file_writer **out, const char *path);
+/* On failure errno says why. */
 qn_status qn_file_append(qn_file_writer *writer, const void *data, size_t size);
 /* Fsyncs and renames over the path.  The writer is gone either way; on failure
  * the file is as it was. */

@@ -158,6 +158,19 @@ qn_status qn_op_window(qn_array **out, qn_window window, int m, qn_stream *s);
 qn_status qn_op_meshgrid(qn_array **out, qn_array *const *arrays, size_t count,
                          bool sparse, const char *indexing, qn_stream *s);
 
+/* ---- load.c ---- */
+
+typedef struct qn_load_output {
+    qn_dtype dtype;
+    const int *shape;
+    int ndim;
+} qn_load_output;
+struct qn_load_params;
+/* One node for 1 to QN_LOAD_OUTPUTS arrays, which takes params->source over;
+ * on error that is still the caller's. */
+qn_status qn_op_load(qn_array **out, const qn_load_output *outputs, int count,
+                     const struct qn_load_params *params, qn_stream *s);
+
 /* ---- shape.c ---- */
 
 qn_status qn_op_as_strided(qn_array **out, qn_array *x, const int *shape,

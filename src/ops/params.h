@@ -33,6 +33,18 @@ typedef struct qn_arange_params {
     int64_t istart, istep;
 } qn_arange_params;
 
+/* LOAD: 1 to QN_LOAD_OUTPUTS outputs.  `fill` writes the elements of each, in
+ * row-major (or column-major) order; after a failure it may be called again.
+ * The node owns `source`, which `free` gives up on whatever thread lets go of
+ * the node last. */
+enum { QN_LOAD_OUTPUTS = 3 };
+typedef struct qn_load_params {
+    qn_status (*fill)(void *source, void *const *data);
+    void (*free)(void *source);
+    void *source;
+    bool col_major;
+} qn_load_params;
+
 /* ASTYPE, VIEW: none, the output's dtype says it. SELECT: condition bool. */
 
 typedef struct qn_as_strided_params {
