@@ -1,8 +1,11 @@
 /* template.c: the public face of the Jinja engine in jinja/.
  *
- * lex.c and parse.c make a tree once; each rendering is a run (run.h) of
- * exec.c and eval.c over it, with its own arena.  The tree is not changed by
- * rendering, so threads may share a template. */
+ * lex.c and parse.c make a tree (ast.h) once; each rendering is a run (run.h)
+ * of exec.c (statements) and eval.c (expressions) over it, with its own
+ * arena.  Values are in value.c, strings with their taint in str.c and
+ * chars.c, printing in print.c, iterators in iter.c.  A new filter, test,
+ * method or global function is a row of the .def file of that name and a C
+ * function beside it. */
 #include "template.h"
 
 #include "base/alloc.h"

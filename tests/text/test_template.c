@@ -4,6 +4,7 @@
 
 #include "text/template.h"
 
+#include <pthread.h>
 #include <time.h>
 
 /* ---- helpers ---- */
@@ -383,6 +384,43 @@ static void test_output_is_appended(void **state)
     qn_template_free(tmpl);
 }
 
+/* ---- one template, several threads ---- */
+
+static void *render_often(void *tmpl)
+{
+    bool good = true;
+    for (int i = 0; i < 50 && good; i++) {
+        qn_buf out = QN_BUF_INIT;
+        good = qn_template_render(tmpl, &out, NULL, NULL, NULL, 0) == QN_OK &&
+               qn_str_is(qn_buf_str(&out), "ABC 3 1,2 {'k': [1.5]}");
+        qn_buf_free(&out);
+    }
+    return good ? tmpl : NULL;
+}
+
+static void test_threads_may_share_a_template(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    qn_template *tmpl = NULL;
+    check_status(qn_template_parse(&tmpl, QN_STR("{% macro m(x) %}{{ x|upper }}"
+                                                 "{% endmacro %}{{ m('abc') }} "
+                                                 "{{ 'abc'|length }} "
+                                                 "{{ [1, 2]|join(',') }} "
+                                                 "{{ {'k': [1.5]} }}")),
+                 QN_OK);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, render_often, tmpl),
+                         0);
+    for (int i = 0; i < THREADS; i++) {
+        void *result = NULL;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_ptr_equal(result, tmpl);
+    }
+    qn_template_free(tmpl);
+}
+
 /* strftime_now with every directive, beside the C library's. */
 static void test_strftime_now_agrees_with_the_library(void **state)
 {
@@ -710,6 +748,7 @@ int main(void)
         cmocka_unit_test(test_errors_of_rendering_have_the_templates_message),
         cmocka_unit_test(test_mentions_tells_what_is_read),
         cmocka_unit_test(test_output_is_appended),
+        cmocka_unit_test(test_threads_may_share_a_template),
         cmocka_unit_test(test_strftime_now_agrees_with_the_library),
         cmocka_unit_test(test_taint_marks_what_came_from_tainted_variables),
         cmocka_unit_test(test_taint_follows_operators),
