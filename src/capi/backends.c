@@ -22,4 +22,7 @@ void qn_backends_need(void)
     pthread_once(&once, register_all);
 }
 
-int qn_backends_count(qn_device_type type) { return type == QN_DEVICE_CPU; }
+int qn_backends_count(qn_device_type type)
+{
+    return type == QN_DEVICE_CPU;
+}
