@@ -1,0 +1,323 @@
+/* gguf_blocks.c: see gguf_blocks.h.  Packing is written for the bandwidth of
+ * memory: a block is a few word operations, no loop over elements but for the
+ * rare 5-bit types.  Expanding is plain. */
+#include "gguf_blocks.h"
+
+#include "bytes.h"
+#include "f16.h"
+#include "gguf.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* ---- groups of 32 ---- */
+
+/* The low four bits of each byte of x, gathered into 32 bits. */
+static uint32_t gather_nibbles(uint64_t x)
+{
+    x &= 0x0f0f0f0f0f0f0f0fu;
+    x = (x | x >> 4) & 0x00ff00ff00ff00ffu;
+    x = (x | x >> 8) & 0x0000ffff0000ffffu;
+    return (uint32_t)(x | x >> 16);
+}
+
+/* 16 bytes: low nibbles are elements 0-15, high ones 16-31. */
+static void pack_nibbles(uint32_t *words, const uint8_t *q)
+{
+    uint64_t a = qn_le64(q), b = qn_le64(q + 8);
+    words[0] = gather_nibbles(a);
+    words[1] = gather_nibbles(b);
+    words[2] = gather_nibbles(a >> 4);
+    words[3] = gather_nibbles(b >> 4);
+}
+
+/* The same with a fifth bit for element j in bit j of `high`. */
+static void pack_fives(uint32_t *words, const uint8_t *q, uint32_t high)
+{
+    uint64_t stream = 0;
+    int filled = 0;
+    for (int j = 0; j < QN_GGUF_GROUP; j++) {
+        uint32_t low = j < 16 ? q[j] & 15u : (uint32_t)q[j - 16] >> 4;
+        stream |= (uint64_t)(low | (high >> j & 1u) << 4) << filled;
+        filled += 5;
+        if (filled >= 32) {
+            *words++ = (uint32_t)stream;
+            stream >>= 32;
+            filled -= 32;
+        }
+    }
+}
+
+/* Signed bytes become unsigned ones with the zero point 128. */
+static void pack_bytes(uint32_t *words, const uint8_t *q)
+{
+    for (int i = 0; i < QN_GGUF_GROUP / 4; i++)
+        words[i] = qn_le32(q + 4 * i) ^ 0x80808080u;
+}
+
+/* How a type is laid out. */
+typedef struct layout {
+    int type, bits, block_bytes;
+    int zero; /* zero point; 0: the block has a minimum */
+} layout;
+
+static const layout layouts[] = {
+    {QN_GGUF_Q4_0_T, 4, 18, 8},   {QN_GGUF_Q4_1_T, 4, 20, 0},
+    {QN_GGUF_Q5_0_T, 5, 22, 16},  {QN_GGUF_Q5_1_T, 5, 24, 0},
+    {QN_GGUF_Q8_0_T, 8, 34, 128},
+};
+
+static const layout *layout_of(int type)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (layouts[i].type == type)
+            return &layouts[i];
+    return NULL;
+}
+
+int qn_gguf_group_bits(int type)
+{
+    const layout *l = layout_of(type);
+    return l ? l->bits : 0;
+}
+
+static void pack_block(uint32_t *words, int type, const uint8_t *block)
+{
+    switch (type) {
+    case QN_GGUF_Q4_0_T:
+        pack_nibbles(words, block + 2);
+        break;
+    case QN_GGUF_Q4_1_T:
+        pack_nibbles(words, block + 4);
+        break;
+    case QN_GGUF_Q5_0_T:
+        pack_fives(words, block + 6, qn_le32(block + 2));
+        break;
+    case QN_GGUF_Q5_1_T:
+        pack_fives(words, block + 8, qn_le32(block + 4));
+        break;
+    case QN_GGUF_Q8_0_T:
+        pack_bytes(words, block + 2);
+        break;
+    default:
+        assert(!"a type without a layout");
+    }
+}
+
+bool qn_gguf_group_pack(uint32_t *words, uint16_t *scales, uint16_t *biases,
+                        int type, const uint8_t *block, size_t count)
+{
+    const layout *l = layout_of(type);
+    assert(l);
+    float zero = (float)-l->zero;
+    bool fits = true;
+    for (size_t i = 0; i < count; i++) {
+        pack_block(words, type, block);
+        scales[i] = qn_le16(block);
+        if (l->zero) {
+            /* A power of two times d: exact unless it overflows. */
+            biases[i] = qn_f32_to_f16(zero * qn_f16_to_f32(scales[i]));
+            fits &= (biases[i] & 0x7fffu) < 0x7c00u ||
+                    (scales[i] & 0x7fffu) >= 0x7c00u;
+        } else {
+            biases[i] = qn_le16(block + 2);
+        }
+        words += l->bits;
+        block += l->block_bytes;
+    }
+    return fits;
+}
+
+void qn_gguf_group_wide(float *scales, float *biases, int type,
+                        const uint8_t *block, size_t count)
+{
+    const layout *l = layout_of(type);
+    assert(l);
+    for (size_t i = 0; i < count; i++, block += l->block_bytes) {
+        scales[i] = qn_f16_to_f32(qn_le16(block));
+        biases[i] = l->zero ? (float)-l->zero * scales[i]
+                            : qn_f16_to_f32(qn_le16(block + 2));
+    }
+}
+
+static void expand_group(float *out, int type, const uint8_t *block)
+{
+    uint32_t words[8 + 1] = {0}; /* one more: an element may end in it */
+    float scale, bias;
+    int bits = qn_gguf_group_bits(type);
+    pack_block(words, type, block);
+    qn_gguf_group_wide(&scale, &bias, type, block, 1);
+    for (int i = 0; i < QN_GGUF_GROUP; i++) {
+        int at = i * bits;
+        uint64_t two = words[at / 32] | (uint64_t)words[at / 32 + 1] << 32;
+        uint32_t q = (uint32_t)(two >> at % 32) & ((1u << bits) - 1);
+        /* Whole multiples of the scale where the bias is one, too. */
+        int zero = layout_of(type)->zero;
+        out[i] =
+            zero ? scale * (float)((int)q - zero) : scale * (float)q + bias;
+    }
+}
+
+/* ---- blocks of 256 in groups of 16 or 32 ---- */
+
+/* Scale and minimum j of 8, six bits each in 12 bytes (Q4_K, Q5_K). */
+static void six_bits(int *scale, int *min, int j, const uint8_t *s)
+{
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *min = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+        *min = s[j + 4] >> 4 | s[j] >> 6 << 4;
+    }
+}
+
+/* 16 bytes of scale (low nibble) and minimum; 64 bytes of two-bit integers: in
+ * each half of 128 elements, group pair k has bits 2k of 32 bytes; d; dmin. */
+static void expand_q2_k(float *out, const uint8_t *block)
+{
+    const uint8_t *scales = block, *q = block + 16;
+    float d = qn_f16_to_f32(qn_le16(block + 80));
+    float dmin = qn_f16_to_f32(qn_le16(block + 82));
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, shift = i % 128 / 32 * 2, group = i / 16;
+        int integer = q[32 * half + i % 32] >> shift & 3;
+        out[i] = d * (float)(scales[group] & 15) * (float)integer -
+                 dmin * (float)(scales[group] >> 4);
+    }
+}
+
+/* 32 bytes whose bit 4 * half + k is the third bit of group pair k, inverted in
+ * sign: 4 is taken away where it is 0; integers as above; 16 scales of six
+ * bits, low four and high two apart, less 32; d. */
+static void expand_q3_k(float *out, const uint8_t *block)
+{
+    const uint8_t *high = block, *q = block + 32, *s = block + 96;
+    float d = qn_f16_to_f32(qn_le16(block + 108));
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, pair = i % 128 / 32, group = i / 16;
+        int low = q[32 * half + i % 32] >> 2 * pair & 3;
+        int third = high[i % 32] >> (4 * half + pair) & 1;
+        int scale = (s[group % 8] >> group / 8 * 4 & 15) |
+                    (s[8 + group % 4] >> group / 4 * 2 & 3) << 4;
+        out[i] = d * (float)(scale - 32) * (float)(low - (third ? 0 : 4));
+    }
+}
+
+/* d; dmin; 12 bytes of six-bit scales and minima; with five bits: 32 bytes
+ * whose bit g is the high bit of group g; four runs of 32 bytes, whose low
+ * nibbles are group 2c and high ones group 2c + 1. */
+static void expand_k(float *out, const uint8_t *block, bool five)
+{
+    float d = qn_f16_to_f32(qn_le16(block));
+    float dmin = qn_f16_to_f32(qn_le16(block + 2));
+    const uint8_t *high = block + 16, *q = block + (five ? 48 : 16);
+    for (int group = 0; group < 8; group++) {
+        int scale, min;
+        six_bits(&scale, &min, group, block + 4);
+        for (int l = 0; l < 32; l++) {
+            int integer = q[32 * (group / 2) + l] >> group % 2 * 4 & 15;
+            if (five)
+                integer |= (high[l] >> group & 1) << 4;
+            *out++ = d * (float)scale * (float)integer - dmin * (float)min;
+        }
+    }
+}
+
+/* Low four bits: 64 bytes for each half, in which quarter k of 32 elements has
+ * bytes 32 * (k % 2) on and the high nibble from k = 2 on; high two bits: 32
+ * bytes for each half, bits 2k; 16 signed scales; d.  Integers less 32. */
+static void expand_q6_k(float *out, const uint8_t *block)
+{
+    float d = qn_f16_to_f32(qn_le16(block + 208));
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, quarter = i % 128 / 32, l = i % 32;
+        int low = block[64 * half + quarter % 2 * 32 + l] >> quarter / 2 * 4;
+        int high = block[128 + 32 * half + l] >> 2 * quarter;
+        int integer = ((low & 15) | (high & 3) << 4) - 32;
+        out[i] = d * (float)(int8_t)block[192 + i / 16] * (float)integer;
+    }
+}
+
+/* ---- codebooks ---- */
+
+static const int8_t iq4_codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+/* E2M1, doubled. */
+static const int8_t fp4_codes[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                     0, -1, -2, -3, -4, -6, -8, -12};
+
+/* 16 bytes: low nibbles are elements 0-15, high ones 16-31. */
+static void expand_codes(float *out, const int8_t *codes, float scale,
+                         const uint8_t *q)
+{
+    for (int i = 0; i < 16; i++) {
+        out[i] = scale * (float)codes[q[i] & 15];
+        out[i + 16] = scale * (float)codes[q[i] >> 4];
+    }
+}
+
+/* d; the high two bits of 8 scales; their low four; 8 groups of nibbles. */
+static void expand_iq4_xs(float *out, const uint8_t *block)
+{
+    float d = qn_f16_to_f32(qn_le16(block));
+    int high = qn_le16(block + 2);
+    for (int group = 0; group < 8; group++) {
+        int scale = (block[4 + group / 2] >> group % 2 * 4 & 15) |
+                    (high >> 2 * group & 3) << 4;
+        expand_codes(out + 32 * group, iq4_codes, d * (float)(scale - 32),
+                     block + 8 + 16 * group);
+    }
+}
+
+/* ---- by type ---- */
+
+bool qn_gguf_expands(int type)
+{
+    switch (type) {
+    case QN_GGUF_Q2_K_T:
+    case QN_GGUF_Q3_K_T:
+    case QN_GGUF_Q4_K_T:
+    case QN_GGUF_Q5_K_T:
+    case QN_GGUF_Q6_K_T:
+    case QN_GGUF_IQ4_NL_T:
+    case QN_GGUF_IQ4_XS_T:
+    case QN_GGUF_MXFP4_T:
+        return true;
+    default:
+        return qn_gguf_group_bits(type);
+    }
+}
+
+void qn_gguf_expand(float *out, int type, const uint8_t *block)
+{
+    switch (type) {
+    case QN_GGUF_Q2_K_T:
+        expand_q2_k(out, block);
+        break;
+    case QN_GGUF_Q3_K_T:
+        expand_q3_k(out, block);
+        break;
+    case QN_GGUF_Q4_K_T:
+    case QN_GGUF_Q5_K_T:
+        expand_k(out, block, type == QN_GGUF_Q5_K_T);
+        break;
+    case QN_GGUF_Q6_K_T:
+        expand_q6_k(out, block);
+        break;
+    case QN_GGUF_IQ4_NL_T:
+        expand_codes(out, iq4_codes, qn_f16_to_f32(qn_le16(block)), block + 2);
+        break;
+    case QN_GGUF_IQ4_XS_T:
+        expand_iq4_xs(out, block);
+        break;
+    case QN_GGUF_MXFP4_T:
+        /* E8M0: 2^(e - 127), and 255 is NaN; halved for the codes. */
+        expand_codes(out, fp4_codes,
+                     block[0] == 255 ? NAN : ldexpf(1, block[0] - 128),
+                     block + 1);
+        break;
+    default:
+        expand_group(out, type, block);
+    }
+}

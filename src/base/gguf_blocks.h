@@ -1,0 +1,40 @@
+/* gguf_blocks.h: what the blocks of packed GGUF tensors hold.
+ *
+ * A row is cut into blocks of 32 or 256 elements.  A block has small integers
+ * and the scales that make numbers of them.  Source: the block formats as the
+ * runtime specification lists them (3.3). */
+#ifndef QN_BASE_GGUF_BLOCKS_H
+#define QN_BASE_GGUF_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { QN_GGUF_GROUP = 32, QN_GGUF_BLOCK_MAX = 256 };
+
+/* ---- blocks that are one affine group of 32 ----
+ *
+ * element = scale * integer + bias, where the bias is the block's minimum or,
+ * in a format without one, minus the zero point times the scale. */
+
+/* Bits of the integers of Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0; 0 for other types.
+ */
+int qn_gguf_group_bits(int type);
+/* Moves the integers of `count` blocks into little-endian bit order, `bits`
+ * words for each block, with scales and biases in float16.  No value changes;
+ * false when a bias is too large for float16 and has become infinite. */
+bool qn_gguf_group_pack(uint32_t *words, uint16_t *scales, uint16_t *biases,
+                        int type, const uint8_t *blocks, size_t count);
+/* Only scales and biases, in float32, which holds them all. */
+void qn_gguf_group_wide(float *scales, float *biases, int type,
+                        const uint8_t *blocks, size_t count);
+
+/* ---- any block ---- */
+
+/* Whether the type is one of those above, Q2_K to Q6_K, IQ4_NL, IQ4_XS or
+ * MXFP4. */
+bool qn_gguf_expands(int type);
+/* The elements of one block of such a type. */
+void qn_gguf_expand(float *out, int type, const uint8_t *block);
+
+#endif
