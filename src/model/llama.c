@@ -12,11 +12,13 @@
 
 typedef struct mlp_weights {
     qn_matrix gate, up, down;
+    nn_group in; /* gate and up */
 } mlp_weights;
 
 typedef struct layer_weights {
     mlx_array attention_norm, mlp_norm;
     qn_matrix q, k, v, o;
+    nn_group qkv;
     mlp_weights mlp;
 } layer_weights;
 
@@ -59,6 +61,8 @@ static void llama_free(void *state)
         layer_weights *w = &m->layer[i];
         drop(w->attention_norm);
         drop(w->mlp_norm);
+        nn_group_clear(&w->qkv);
+        nn_group_clear(&w->mlp.in);
         qn_matrix_clear(&w->q);
         qn_matrix_clear(&w->k);
         qn_matrix_clear(&w->v);
@@ -105,7 +109,10 @@ static qn_status load_attention(qn_loader *l, layer_weights *w, int i)
     if (!status)
         status =
             qn_load_matrix(l, &w->o, &o, "model.layers.%d.self_attn.o_proj", i);
-    return status;
+    if (status || l->missing_count)
+        return status;
+    return nn_group_make(&w->qkv, (const qn_matrix *[]){&w->q, &w->k, &w->v},
+                         3);
 }
 
 static qn_status load_mlp(qn_loader *l, mlp_weights *w, int i)
@@ -123,7 +130,9 @@ static qn_status load_mlp(qn_loader *l, mlp_weights *w, int i)
     if (!status)
         status = qn_load_matrix(l, &w->down, &out,
                                 "model.layers.%d.mlp.down_proj", i);
-    return status;
+    if (status || l->missing_count)
+        return status;
+    return nn_group_make(&w->in, (const qn_matrix *[]){&w->gate, &w->up}, 2);
 }
 
 static qn_status load_layer(qn_loader *l, layer_weights *w, int i)
@@ -209,7 +218,7 @@ static mlx_array attention(const llama *m, nn *c, int i, mlx_array x,
     const layer_weights *w = &m->layer[i];
     int offset = qn_kv_cache_length(cache);
     mlx_array qkv[3];
-    nn_linears(c, qkv, (const qn_matrix *[]){&w->q, &w->k, &w->v}, 3, x);
+    nn_linears(c, qkv, &w->qkv, x);
     mlx_array q = nn_split_heads(c, qkv[0], m->heads);
     mlx_array k = nn_split_heads(c, qkv[1], m->kv_heads);
     mlx_array v = nn_split_heads(c, qkv[2], m->kv_heads);
@@ -224,7 +233,7 @@ static mlx_array attention(const llama *m, nn *c, int i, mlx_array x,
 static mlx_array mlp(nn *c, const mlp_weights *w, mlx_array x)
 {
     mlx_array in[2];
-    nn_linears(c, in, (const qn_matrix *[]){&w->gate, &w->up}, 2, x);
+    nn_linears(c, in, &w->in, x);
     return nn_linear(c, &w->down, nn_mul(c, nn_silu(c, in[0]), in[1]));
 }
 

@@ -4,6 +4,8 @@
 #include "base/alloc.h"
 #include "kv/engine.h"
 
+#include <quern/ext.h>
+
 static const mlx_array none = {NULL};
 
 void nn_begin(nn *c, mlx_stream stream)
@@ -119,11 +121,101 @@ mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
     return w->bias.ctx ? nn_add(c, y, w->bias) : y;
 }
 
-void nn_linears(nn *c, mlx_array *out, const qn_matrix *const *w, int count,
-                mlx_array x)
+/* ---- weights that share their input ---- */
+
+static bool packed_alike(const qn_matrix *const *w, int count)
 {
+    const qn_quant *q = &w[0]->quant;
     for (int i = 0; i < count; i++)
-        out[i] = nn_linear(c, w[i], x);
+        if (!w[i]->packed || w[i]->quant.mode != q->mode ||
+            w[i]->quant.bits != q->bits || w[i]->quant.group != q->group)
+            return false;
+    return count > 1;
+}
+
+static qn_status append(mlx_vector_array list, mlx_array x)
+{
+    return qn_engine(mlx_vector_array_append_value(list, x));
+}
+
+static qn_status list_parts(nn_group *g)
+{
+    g->words = mlx_vector_array_new();
+    g->scales = mlx_vector_array_new();
+    g->biases = mlx_vector_array_new();
+    qn_status status = qn_engine_made(g->words.ctx);
+    if (!status)
+        status = qn_engine_made(g->scales.ctx);
+    if (!status)
+        status = qn_engine_made(g->biases.ctx);
+    for (int i = 0; i < g->count && !status; i++) {
+        const qn_matrix *w = g->w[i];
+        status = append(g->words, w->weight);
+        if (!status)
+            status = append(g->scales, w->scales);
+        if (!status && w->biases.ctx)
+            status = append(g->biases, w->biases);
+    }
+    return status;
+}
+
+qn_status nn_group_make(nn_group *out, const qn_matrix *const *w, int count)
+{
+    nn_group g = {.count = count, .fused = packed_alike(w, count)};
+    for (int i = 0; i < count; i++)
+        g.w[i] = w[i];
+    qn_status status = g.fused ? list_parts(&g) : QN_OK;
+    if (status)
+        nn_group_clear(&g);
+    else
+        *out = g;
+    return status;
+}
+
+void nn_group_clear(nn_group *g)
+{
+    if (g->words.ctx)
+        mlx_vector_array_free(g->words);
+    if (g->scales.ctx)
+        mlx_vector_array_free(g->scales);
+    if (g->biases.ctx)
+        mlx_vector_array_free(g->biases);
+    *g = (nn_group){.count = 0};
+}
+
+static mlx_array element(nn *c, mlx_vector_array list, size_t i)
+{
+    STEP(mlx_vector_array_get(&res, list, i));
+}
+
+static void fused_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x)
+{
+    const qn_quant *q = &g->w[0]->quant;
+    mlx_vector_array list = {NULL};
+    c->status = qn_engine(quern_quantized_matmul(
+        &list, x, g->words, g->scales, g->biases, q->group, q->bits,
+        qn_quant_mode_name(q->mode), c->stream));
+    for (int i = 0; i < g->count; i++)
+        out[i] = element(c, list, (size_t)i);
+    if (list.ctx)
+        mlx_vector_array_free(list);
+}
+
+void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x)
+{
+    for (int i = 0; i < g->count; i++)
+        out[i] = none;
+    if (c->status)
+        return;
+    if (!g->fused) {
+        for (int i = 0; i < g->count; i++)
+            out[i] = nn_linear(c, g->w[i], x);
+        return;
+    }
+    fused_linears(c, out, g, x);
+    for (int i = 0; i < g->count; i++)
+        if (g->w[i]->bias.ctx)
+            out[i] = nn_add(c, out[i], g->w[i]->bias);
 }
 
 static mlx_array take_rows(nn *c, mlx_array x, mlx_array ids)
