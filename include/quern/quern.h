@@ -325,6 +325,8 @@ void quern_request_init(quern_request *request, const quern_model *model);
 typedef struct quern_top_logprob {
     int32_t id;
     float logprob;
+    const char *bytes; /* may be a part of a character */
+    size_t byte_count;
 } quern_top_logprob;
 
 typedef struct quern_token {

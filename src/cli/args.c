@@ -9,7 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum flag_kind { BOOL, TEXT, LIST, INT, COUNT, REAL, CHOICE } flag_kind;
+typedef enum flag_kind {
+    BOOL,
+    TEXT,
+    LIST,
+    INT,
+    COUNT,
+    REAL,
+    PART,
+    CHOICE
+} flag_kind;
 
 typedef struct flag_row {
     const char *name;
@@ -27,7 +36,20 @@ static const flag_row rows[QN_FLAG_COUNT] = {
                 help)                                                          \
     {name, letter, kind, values, min, max, fallback, QN_CMD_##commands, help},
 #include "flags.def"
-#undef QN_FLAG
+};
+
+typedef struct flag_pair {
+    qn_flag a, b;
+} flag_pair;
+
+static const flag_pair exclusions[] = {
+#define QN_EXCLUDES(a, b) {QN_FLAG_##a, QN_FLAG_##b},
+#include "flags.def"
+};
+
+static const flag_pair needs[] = {
+#define QN_NEEDS(a, b) {QN_FLAG_##a, QN_FLAG_##b},
+#include "flags.def"
 };
 
 /* ---- nearest names ---- */
@@ -77,25 +99,39 @@ static qn_status unknown_flag(int command, const char *name)
 {
     const char *names[QN_FLAG_COUNT + 1];
     size_t count = 0;
+    bool negated = !strncmp(name, "no-", 3);
     for (int i = 0; i < QN_FLAG_COUNT; i++)
-        if (rows[i].commands & command)
+        if ((rows[i].commands & command) && (!negated || rows[i].kind == BOOL))
             names[count++] = rows[i].name;
     names[count] = NULL;
-    const char *near = qn_nearest(name, names);
+    const char *near = qn_nearest(name + (negated ? 3 : 0), names);
     if (near)
-        return qn_fail(QN_E_ARG, "unknown flag --%s; did you mean --%s?", name,
-                       near);
+        return qn_fail(QN_E_ARG, "unknown flag --%s; did you mean --%s%s?",
+                       name, negated ? "no-" : "", near);
     return qn_fail(QN_E_ARG, "unknown flag --%s", name);
 }
 
 /* ---- values ---- */
 
+/* Decimal digits with an optional minus; *end is what follows them.  (strtoll
+ * alone would take white space and a plus.) */
+static bool read_whole(const char *text, int64_t *out, const char **end)
+{
+    char *after;
+    const char *digits = text + (*text == '-');
+    if (*digits < '0' || *digits > '9')
+        return false;
+    errno = 0;
+    *out = strtoll(text, &after, 10);
+    *end = after;
+    return !errno;
+}
+
 bool qn_args_count(const char *text, int64_t *out)
 {
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || errno || text[0] == ' ')
+    const char *end;
+    int64_t value;
+    if (!read_whole(text, &value, &end))
         return false;
     int shift = *end == 'k' || *end == 'K'   ? 10
                 : *end == 'm' || *end == 'M' ? 20
@@ -103,31 +139,68 @@ bool qn_args_count(const char *text, int64_t *out)
                                              : 0;
     if (shift)
         end++;
-    long long limit = INT64_MAX >> shift;
+    int64_t limit = INT64_MAX >> shift;
     if (*end || value > limit || value < -limit)
         return false;
     *out = value * (1LL << shift);
     return true;
 }
 
+/* A decimal number; not the hexadecimal ones, infinities and white space that
+ * strtod also takes. */
+static bool read_real(const char *text, double *out)
+{
+    char *end;
+    if (*text == '+' || text[strspn(text, "0123456789.eE+-")])
+        return false;
+    *out = strtod(text, &end);
+    return end != text && !*end && isfinite(*out);
+}
+
+bool qn_args_percent(const char *text, double *out)
+{
+    char number[32];
+    size_t length = strlen(text);
+    length -= length && text[length - 1] == '%';
+    if (length >= sizeof number)
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    return read_real(number, out) && *out >= 0 && *out <= 100;
+}
+
+static void print_bound(char out[32], double bound)
+{
+    if (bound >= 0x1p63)
+        snprintf(out, 32, "%lld", (long long)INT64_MAX);
+    else if (bound == floor(bound))
+        snprintf(out, 32, "%.0f", bound);
+    else
+        snprintf(out, 32, "%.10g", bound);
+}
+
 static qn_status out_of_range(const flag_row *row, const char *text)
 {
-    return qn_fail(
-        QN_E_ARG, "--%s %s: expected %s from %.10g to %.10g", row->name, text,
-        row->kind == REAL ? "a number" : "a whole number", row->min, row->max);
+    char min[32], max[32];
+    if (!*text)
+        text = "''";
+    print_bound(min, row->min);
+    print_bound(max, row->max);
+    if (row->kind == PART)
+        return qn_fail(QN_E_ARG,
+                       "--%s %s: expected a number above %s, at most %s",
+                       row->name, text, min, max);
+    return qn_fail(QN_E_ARG, "--%s %s: expected %s from %s to %s", row->name,
+                   text, row->kind == REAL ? "a number" : "a whole number", min,
+                   max);
 }
 
 static qn_status set_whole(const flag_row *row, qn_arg *arg, const char *text)
 {
-    char *end = NULL;
-    bool good;
-    if (row->kind == COUNT) {
-        good = qn_args_count(text, &arg->whole);
-    } else {
-        errno = 0;
-        arg->whole = strtoll(text, &end, 10);
-        good = end != text && !*end && !errno && text[0] != ' ';
-    }
+    const char *end = "";
+    bool good = row->kind == COUNT
+                    ? qn_args_count(text, &arg->whole)
+                    : read_whole(text, &arg->whole, &end) && !*end;
     if (!good || (double)arg->whole < row->min || (double)arg->whole > row->max)
         return out_of_range(row, text);
     return QN_OK;
@@ -135,10 +208,8 @@ static qn_status set_whole(const flag_row *row, qn_arg *arg, const char *text)
 
 static qn_status set_real(const flag_row *row, qn_arg *arg, const char *text)
 {
-    char *end;
-    arg->real = strtod(text, &end);
-    if (end == text || *end || text[0] == ' ' || !isfinite(arg->real) ||
-        arg->real < row->min || arg->real > row->max)
+    if (!read_real(text, &arg->real) || arg->real < row->min ||
+        arg->real > row->max || (row->kind == PART && arg->real <= row->min))
         return out_of_range(row, text);
     return QN_OK;
 }
@@ -155,8 +226,8 @@ static qn_status set_choice(const flag_row *row, qn_arg *arg, const char *text)
         p += n;
         p += *p == '|';
     }
-    return qn_fail(QN_E_ARG, "--%s %s: expected one of %s", row->name, text,
-                   row->values);
+    return qn_fail(QN_E_ARG, "--%s %s: expected one of %s", row->name,
+                   *text ? text : "''", row->values);
 }
 
 static qn_status append(const char ***list, size_t *count, const char *text)
@@ -173,13 +244,17 @@ static qn_status set_value(qn_args *args, int flag, const char *text)
 {
     const flag_row *row = &rows[flag];
     qn_arg *arg = &args->flag[flag];
+    /* One of two values would have to be ignored. */
+    if (arg->given && row->kind != LIST)
+        return qn_fail(QN_E_ARG, "--%s %s: the flag was given before",
+                       row->name, text);
     arg->given = true;
-    arg->times++;
     switch (row->kind) {
     case INT:
     case COUNT:
         return set_whole(row, arg, text);
     case REAL:
+    case PART:
         return set_real(row, arg, text);
     case CHOICE:
         return set_choice(row, arg, text);
@@ -191,12 +266,32 @@ static qn_status set_value(qn_args *args, int flag, const char *text)
     }
 }
 
-static void set_bool(qn_args *args, int flag, bool on)
+static qn_status set_bool(qn_args *args, int flag, bool on)
 {
     qn_arg *arg = &args->flag[flag];
+    if (arg->given && arg->on != on)
+        return qn_fail(QN_E_ARG, "--%s and --no-%s exclude each other",
+                       rows[flag].name, rows[flag].name);
     arg->given = true;
     arg->on = on;
-    arg->times = on ? arg->times + 1 : 0;
+    arg->times++;
+    return QN_OK;
+}
+
+qn_status qn_args_preset(qn_args *args, int command, qn_flag flag,
+                         const char *text)
+{
+    bool wanted = (rows[flag].commands & command) && !args->flag[flag].given;
+    qn_args ignored = {0};
+    return set_value(wanted ? args : &ignored, (int)flag, text);
+}
+
+bool qn_args_has(const char *name)
+{
+    for (int i = 0; i < QN_FLAG_COUNT; i++)
+        if (!strcmp(rows[i].name, name))
+            return true;
+    return false;
 }
 
 /* ---- words of the command line ---- */
@@ -232,8 +327,7 @@ static qn_status parse_long(qn_args *args, int command, const char *word,
             if (value)
                 return qn_fail(QN_E_ARG, "--%.*s takes no value", (int)length,
                                word);
-            set_bool(args, flag, false);
-            return QN_OK;
+            return set_bool(args, flag, false);
         }
         flag = -1;
     }
@@ -245,8 +339,7 @@ static qn_status parse_long(qn_args *args, int command, const char *word,
     if (rows[flag].kind == BOOL) {
         if (value)
             return qn_fail(QN_E_ARG, "--%s takes no value", rows[flag].name);
-        set_bool(args, flag, true);
-        return QN_OK;
+        return set_bool(args, flag, true);
     }
     if (!value) {
         if (*at + 1 >= argc)
@@ -265,7 +358,9 @@ static qn_status parse_letters(qn_args *args, int command, const char *letters,
         if (flag < 0)
             return qn_fail(QN_E_ARG, "unknown flag -%c", *letters);
         if (rows[flag].kind == BOOL) {
-            set_bool(args, flag, true);
+            qn_status status = set_bool(args, flag, true);
+            if (status)
+                return status;
             continue;
         }
         const char *value = letters[1] ? letters + 1 : NULL;
@@ -280,10 +375,9 @@ static qn_status parse_letters(qn_args *args, int command, const char *letters,
     return QN_OK;
 }
 
-qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
-                        size_t min_words, size_t max_words)
+static qn_status parse_words(qn_args *args, int command, int argc,
+                             char *const *argv)
 {
-    memset(args, 0, sizeof *args);
     bool flags = true;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
@@ -301,14 +395,57 @@ qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
         if (status)
             return status;
     }
-    if (args->flag[QN_FLAG_HELP].on)
-        return QN_OK;
+    return QN_OK;
+}
+
+/* Given, and not taken back with --no-. */
+static bool in_force(const qn_args *args, qn_flag flag)
+{
+    const qn_arg *arg = &args->flag[flag];
+    return arg->given && (rows[flag].kind != BOOL || arg->on);
+}
+
+static qn_status check_pairs(const qn_args *args)
+{
+    for (size_t i = 0; i < sizeof exclusions / sizeof *exclusions; i++) {
+        flag_pair pair = exclusions[i];
+        if (in_force(args, pair.a) && in_force(args, pair.b))
+            return qn_fail(QN_E_ARG, "--%s and --%s exclude each other",
+                           rows[pair.a].name, rows[pair.b].name);
+    }
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        flag_pair pair = needs[i];
+        if (in_force(args, pair.a) && !in_force(args, pair.b))
+            return qn_fail(QN_E_ARG, "--%s needs --%s", rows[pair.a].name,
+                           rows[pair.b].name);
+    }
+    return QN_OK;
+}
+
+/* Errors are written as JSON wherever --json stands, also behind the word
+ * that could not be read. */
+static void find_json(qn_args *args, int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--json"))
+            args->flag[QN_FLAG_JSON].on = true;
+}
+
+qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
+                        size_t min_words, size_t max_words)
+{
+    memset(args, 0, sizeof *args);
+    qn_status status = parse_words(args, command, argc, argv);
+    if (status)
+        find_json(args, argc, argv);
+    if (status || args->flag[QN_FLAG_HELP].on)
+        return status;
     if (args->word_count > max_words)
         return qn_fail(QN_E_ARG, "unexpected argument '%s'",
                        args->words[max_words]);
     if (args->word_count < min_words)
         return qn_fail(QN_E_ARG, "expected a model; see --help");
-    return QN_OK;
+    return check_pairs(args);
 }
 
 void qn_args_free(qn_args *args)
@@ -335,7 +472,8 @@ qn_status qn_args_counts(const char *flag, const char *text, int64_t min,
             return qn_fail(QN_E_ARG,
                            "--%s %s: expected whole numbers from %lld to %lld, "
                            "separated by commas",
-                           flag, text, (long long)min, (long long)max);
+                           flag, *text ? text : "''", (long long)min,
+                           (long long)max);
         }
         int64_t *grown = qn_reallocarray(list, used + 1, sizeof *grown);
         if (!grown) {
@@ -353,24 +491,103 @@ qn_status qn_args_counts(const char *flag, const char *text, int64_t min,
     return QN_OK;
 }
 
-void qn_args_help(int command)
+/* ---- help ---- */
+
+enum { HELP_COLUMN = 33, HELP_WIDTH = 79 };
+
+/* Words of `text` from HELP_COLUMN on, as many lines as it takes; *column is
+ * where the line stands. */
+static void add_wrapped(qn_buf *out, const char *text, int *column)
+{
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (*column > HELP_COLUMN && *column + 1 + length > HELP_WIDTH) {
+            qn_buf_printf(out, "\n%*s", HELP_COLUMN, "");
+            *column = HELP_COLUMN;
+        } else if (*column > HELP_COLUMN) {
+            qn_buf_add_char(out, ' ');
+            ++*column;
+        }
+        qn_buf_printf(out, "%.*s", length, text);
+        *column += length;
+        text += length + (text[length] == ' ');
+    }
+}
+
+enum { RANGE_SIZE = 96 };
+
+static void add_range(const flag_row *row, char out[RANGE_SIZE])
+{
+    char min[32], max[32];
+    bool bounded = row->kind == INT || row->kind == REAL || row->kind == PART;
+    print_bound(min, row->min);
+    print_bound(max, row->max);
+    *out = '\0';
+    if (bounded && row->kind == PART)
+        snprintf(out, RANGE_SIZE, "(above %s, at most %s)", min, max);
+    else if (bounded && row->max < 1e6)
+        snprintf(out, RANGE_SIZE, "(%s to %s)", min, max);
+}
+
+void qn_args_help(qn_buf *out, int command)
 {
     for (int i = 0; i < QN_FLAG_COUNT; i++) {
         const flag_row *row = &rows[i];
         if (!(row->commands & command))
             continue;
-        char left[96];
-        char letter[8] = "    ";
+        char letter[8] = "    ", range[RANGE_SIZE], fallback[64] = "";
+        size_t start = out->size;
         if (row->letter)
             snprintf(letter, sizeof letter, "-%c, ", row->letter);
-        snprintf(left, sizeof left, "%s--%s%s%s", letter, row->name,
-                 *row->values ? " " : "", row->values);
-        printf("  %-34s ", left);
-        if (strlen(left) > 34)
-            printf("\n%37s", "");
-        printf("%s", row->help);
+        qn_buf_printf(out, "  %s--%s%s%s", letter, row->name,
+                      *row->values ? " " : "", row->values);
+        int column = (int)(out->size - start);
+        if (column >= HELP_COLUMN)
+            qn_buf_printf(out, "\n%*s", HELP_COLUMN, "");
+        else
+            qn_buf_printf(out, "%*s", HELP_COLUMN - column, "");
+        column = HELP_COLUMN;
+        add_wrapped(out, row->help, &column);
+        add_range(row, range);
+        add_wrapped(out, range, &column);
         if (*row->fallback)
-            printf(" [%s]", row->fallback);
-        putchar('\n');
+            snprintf(fallback, sizeof fallback, "[%s]", row->fallback);
+        add_wrapped(out, fallback, &column);
+        qn_buf_add_char(out, '\n');
     }
+    qn_buf_add_text(out, "A flag without a value can be taken back: "
+                         "--no-NAME.\n");
+}
+
+void qn_args_help_json(qn_json_writer *w, int command)
+{
+    static const char *const kinds[] = {
+        [BOOL] = "bool",   [TEXT] = "text",     [LIST] = "list",
+        [INT] = "integer", [COUNT] = "count",   [REAL] = "number",
+        [PART] = "number", [CHOICE] = "choice",
+    };
+    qn_json_write_array(w);
+    for (int i = 0; i < QN_FLAG_COUNT; i++) {
+        const flag_row *row = &rows[i];
+        if (!(row->commands & command))
+            continue;
+        char letter[2] = {row->letter, '\0'};
+        const struct {
+            const char *key, *text;
+        } texts[] = {
+            {"name", row->name},
+            {"letter", row->letter ? letter : NULL},
+            {"kind", kinds[row->kind]},
+            {"values", *row->values ? row->values : NULL},
+            {"default", *row->fallback ? row->fallback : NULL},
+            {"help", row->help},
+        };
+        qn_json_write_object(w);
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            qn_json_write_key(w, texts[k].key);
+            qn_json_write_text(w, texts[k].text);
+        }
+        qn_json_write_object_end(w);
+    }
+    qn_json_write_array_end(w);
 }

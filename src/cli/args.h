@@ -6,7 +6,7 @@
 #ifndef QN_CLI_ARGS_H
 #define QN_CLI_ARGS_H
 
-#include "base/status.h"
+#include "base/json.h"
 
 #include <stdint.h>
 
@@ -25,15 +25,15 @@ enum {
 typedef enum qn_flag {
 #define QN_FLAG(id, ...) QN_FLAG_##id,
 #include "flags.def"
-#undef QN_FLAG
     QN_FLAG_COUNT
 } qn_flag;
 
-/* The value of a flag; `given` false: the default holds. */
+/* The value of a flag; `given` false: the default holds.  Only a LIST is given
+ * more than once. */
 typedef struct qn_arg {
     bool given;
     bool on;           /* BOOL */
-    int times;         /* how often it was given */
+    int times;         /* BOOL: how often it was given */
     int64_t whole;     /* INT, COUNT */
     double real;       /* REAL */
     const char *text;  /* TEXT, CHOICE; of the command line */
@@ -49,20 +49,33 @@ typedef struct qn_args {
 
 /* Reads argv[0..argc) (without the command's name) for the command with the
  * bit `command`, taking between min_words and max_words positional arguments.
- * Errors are QN_E_ARG.  Free with qn_args_free in any case. */
+ * Errors are QN_E_ARG; whether the command line asks for JSON is known then
+ * too.  Free with qn_args_free in any case. */
 qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
                         size_t min_words, size_t max_words);
 void qn_args_free(qn_args *args);
 
+/* What a variable of the environment says in place of a flag that takes one
+ * value: checked, and kept if the command takes the flag and it was not given.
+ * QN_E_ARG for a bad value. */
+qn_status qn_args_preset(qn_args *args, int command, qn_flag flag,
+                         const char *text);
+/* Whether some command has the flag --name. */
+bool qn_args_has(const char *name);
+
 /* "512", "4k" (K, M, G: powers of 1024) with nothing behind it. */
 bool qn_args_count(const char *text, int64_t *out);
+/* "5%" or "5": 0 to 100. */
+bool qn_args_percent(const char *text, double *out);
 /* Comma-separated counts, min..max each; QN_E_ARG naming `flag`. The caller
  * frees *out (qn_free). */
 qn_status qn_args_counts(const char *flag, const char *text, int64_t min,
                          int64_t max, int64_t **out, size_t *count);
 
-/* The flags that the command takes, for --help; ends with a newline. */
-void qn_args_help(int command);
+/* The flags that the command takes: lines for --help, or an array of
+ * objects. */
+void qn_args_help(qn_buf *out, int command);
+void qn_args_help_json(qn_json_writer *w, int command);
 
 /* The name among `names` (NULL-terminated) at most two edits away from
  * `text`, or NULL. */

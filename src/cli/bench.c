@@ -6,6 +6,7 @@
  * the logits of each step are read, as sampling would read them.  Runs before
  * the counted ones warm the machine up; the median and the spread are shown. */
 #include "cli.h"
+#include "compare.h"
 
 #include "base/alloc.h"
 #include "base/bandwidth.h"
@@ -16,8 +17,19 @@
 #include <string.h>
 #include <sys/resource.h>
 
+typedef struct counts {
+    int64_t *at;
+    size_t size;
+} counts;
+
+/* What is measured of each model. */
+typedef struct grid {
+    counts prompts, decodes, depths, batches;
+} grid;
+
 typedef struct bench {
     const qn_cli *cli;
+    grid grid;
     quern_model *model;
     quern_session *session;
     quern_info info;
@@ -26,13 +38,21 @@ typedef struct bench {
     double *seconds; /* of the counted runs */
     int runs, warmup;
     double bandwidth; /* bytes/s, 0: not measured */
+    qn_progress progress;
+    int64_t done, total; /* runs, of one model */
+    qn_earlier *earlier; /* results to compare with, or NULL */
+    double limit;        /* how much slower, in per cent */
+    bool slower;         /* some test is, by more than that */
+    size_t compared;
 } bench;
 
 typedef struct cell {
     const char *kind; /* "pp", "tg" */
-    int64_t tokens, depth;
+    int64_t tokens, depth, batch;
     double median, spread; /* seconds; half the range over the median */
     size_t peak;
+    double earlier; /* tokens/s to compare with, 0: none */
+    bool throttled; /* the clock fell while it ran */
 } cell;
 
 /* ---- the machine ---- */
@@ -65,6 +85,28 @@ static size_t resident_peak(void)
     return kib * 1024;
 }
 
+/* The clock of the fastest processor in MHz; 0 where the kernel does not say.
+ * Virtual machines say what the processor is sold with, whatever it does. */
+static double clock_now(void)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char line[1024];
+    double most = 0, one;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "cpu MHz : %lf", &one) == 1 && one > most)
+            most = one;
+    if (file)
+        fclose(file);
+    if (most > 0)
+        return most;
+    file = fopen("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "r");
+    if (file && fscanf(file, "%lf", &one) == 1)
+        most = one / 1e3;
+    if (file)
+        fclose(file);
+    return most;
+}
+
 /* ---- one run ---- */
 
 static quern_status step(bench *b, const int32_t *ids, size_t count,
@@ -87,6 +129,8 @@ static quern_status run_once(bench *b, const cell *c, double *seconds,
     for (int64_t i = 0; !status && c->kind[0] == 't' && i < c->tokens; i++)
         status = step(b, b->ids + c->depth + i, 1, error);
     *seconds = qn_cli_now() - began;
+    if (!status)
+        qn_progress_set(&b->progress, ++b->done, b->total);
     return status;
 }
 
@@ -96,17 +140,36 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void warn_throttled(const bench *b, const cell *c, double before,
+                           double after)
+{
+    char text[128];
+    snprintf(text, sizeof text,
+             "%s%lld: the clock fell from %.0f to %.0f MHz; the results are of "
+             "a slower machine",
+             c->kind, (long long)c->tokens, before, after);
+    qn_cli_log(b->cli, QUERN_LOG_WARN, text);
+}
+
 static quern_status run_cell(bench *b, cell *c, quern_error *error)
 {
-    double ignored;
+    double ignored, before = 0;
     quern_status status = QUERN_OK;
     for (int i = 0; !status && i < b->warmup; i++)
         status = run_once(b, c, &ignored, error);
     reset_peak();
-    for (int i = 0; !status && i < b->runs; i++)
+    for (int i = 0; !status && i < b->runs; i++) {
         status = run_once(b, c, &b->seconds[i], error);
+        if (!i)
+            before = clock_now();
+    }
+    qn_progress_end(&b->progress);
     if (status)
         return status;
+    double after = clock_now();
+    c->throttled = after < 0.9 * before;
+    if (c->throttled)
+        warn_throttled(b, c, before, after);
     c->peak = resident_peak();
     qsort(b->seconds, (size_t)b->runs, sizeof *b->seconds, by_size);
     int half = b->runs / 2;
@@ -116,14 +179,52 @@ static quern_status run_cell(bench *b, cell *c, quern_error *error)
     return QUERN_OK;
 }
 
-/* ---- results ---- */
+/* ---- comparing ---- */
 
-static void name_of(char *out, size_t size, const cell *c)
+static void test_name(const cell *c, char out[32])
 {
-    int n = snprintf(out, size, "%s%lld", c->kind, (long long)c->tokens);
-    if (c->depth)
-        snprintf(out + n, size - (size_t)n, " @ d%lld", (long long)c->depth);
+    snprintf(out, 32, "%s%lld", c->kind, (long long)c->tokens);
 }
+
+static double rate_of(const cell *c)
+{
+    return (double)c->tokens / c->median;
+}
+
+static double change_of(const cell *c)
+{
+    return (rate_of(c) / c->earlier - 1) * 100;
+}
+
+static void compare(bench *b, cell *c)
+{
+    char name[32], text[256];
+    if (!b->earlier)
+        return;
+    test_name(c, name);
+    c->earlier =
+        qn_earlier_rate(b->earlier, &(qn_bench_key){.model = b->info.path,
+                                                    .test = name,
+                                                    .depth = c->depth,
+                                                    .batch = c->batch});
+    if (!(c->earlier > 0)) {
+        snprintf(text, sizeof text, "%s: nothing to compare with", name);
+        qn_cli_log(b->cli, QUERN_LOG_WARN, text);
+        return;
+    }
+    b->compared++;
+    if (change_of(c) >= -b->limit)
+        return;
+    b->slower = true;
+    snprintf(text, sizeof text,
+             "%s at depth %lld: %.1f tokens/s, %.1f%% slower than %.1f; at "
+             "most %.4g%% is allowed",
+             name, (long long)c->depth, rate_of(c), -change_of(c), c->earlier,
+             b->limit);
+    qn_cli_log(b->cli, QUERN_LOG_ERROR, text);
+}
+
+/* ---- results ---- */
 
 /* Bytes of weights per second that decoding reads. */
 static double weight_rate(const bench *b, const cell *c)
@@ -131,116 +232,124 @@ static double weight_rate(const bench *b, const cell *c)
     return (double)b->info.weight_bytes * (double)c->tokens / c->median;
 }
 
+static void write_double(qn_json_writer *w, const char *key, double value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_double(w, value);
+}
+
+static void write_int(qn_json_writer *w, const char *key, int64_t value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_int(w, value);
+}
+
+static void write_text(qn_json_writer *w, const char *key, const char *text)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_text(w, text);
+}
+
+static void write_machine(qn_json_writer *w, const bench *b)
+{
+    write_text(w, "model", b->info.path);
+    write_text(w, "backend", "cpu");
+    write_text(w, "isa", qn_isa_name(qn_cpu_isa()));
+    write_int(w, "threads", b->cli->threads);
+    write_text(w, "dtype", b->info.dtype);
+    write_text(w, "kv", b->info.kv);
+    write_text(w, "cpu", qn_cpu_name());
+    write_text(w, "machine", qn_cpu_machine());
+    write_int(w, "processors", qn_cpu_allowed());
+    write_int(w, "memory_bytes", (int64_t)qn_memory_limit());
+    write_text(w, "version", quern_release());
+    write_text(w, "commit", qn_cli_commit());
+}
+
 static int print_json(const bench *b, const cell *c)
 {
-    char name[64];
-    double rate = (double)c->tokens / c->median;
+    char name[32];
     qn_buf line = QN_BUF_INIT;
     qn_json_writer w;
-    name_of(name, sizeof name, &(cell){.kind = c->kind, .tokens = c->tokens});
+    test_name(c, name);
     qn_json_write_begin(&w, &line);
     qn_json_write_object(&w);
-    qn_json_write_key(&w, "schema");
-    qn_json_write_text(&w, "quern.bench/1");
-    qn_json_write_key(&w, "test");
-    qn_json_write_text(&w, name);
-    qn_json_write_key(&w, "depth");
-    qn_json_write_int(&w, c->depth);
-    qn_json_write_key(&w, "batch");
-    qn_json_write_int(&w, 1);
-    qn_json_write_key(&w, "tokens_per_s");
-    qn_json_write_double(&w, rate);
-    qn_json_write_key(&w, "ms_per_token");
-    qn_json_write_double(&w, 1e3 / rate);
-    qn_json_write_key(&w, "spread_percent");
-    qn_json_write_double(&w, c->spread * 100);
+    write_text(&w, "schema", "quern.bench/1");
+    write_text(&w, "test", name);
+    write_int(&w, "depth", c->depth);
+    write_int(&w, "batch", c->batch);
+    write_double(&w, "tokens_per_s", rate_of(c));
+    write_double(&w, "ms_per_token", 1e3 / rate_of(c));
+    write_double(&w, "spread_percent", c->spread * 100);
     if (c->kind[0] == 'p') {
-        qn_json_write_key(&w, "ttft_s");
-        qn_json_write_double(&w, c->median);
+        write_double(&w, "ttft_s", c->median);
     } else {
-        qn_json_write_key(&w, "weight_gb_per_s");
-        qn_json_write_double(&w, weight_rate(b, c) * 1e-9);
-        qn_json_write_key(&w, "bandwidth_gb_per_s");
-        qn_json_write_double(&w, b->bandwidth * 1e-9);
+        write_double(&w, "weight_gb_per_s", weight_rate(b, c) * 1e-9);
+        write_double(&w, "bandwidth_gb_per_s", b->bandwidth * 1e-9);
     }
-    qn_json_write_key(&w, "peak_bytes");
-    qn_json_write_uint(&w, c->peak);
-    qn_json_write_key(&w, "runs");
-    qn_json_write_int(&w, b->runs);
-    qn_json_write_key(&w, "model");
-    qn_json_write_text(&w, b->info.path);
-    qn_json_write_key(&w, "backend");
-    qn_json_write_text(&w, "cpu");
-    qn_json_write_key(&w, "isa");
-    qn_json_write_text(&w, qn_isa_name(qn_cpu_isa()));
-    qn_json_write_key(&w, "threads");
-    qn_json_write_int(&w, b->cli->threads);
-    qn_json_write_key(&w, "dtype");
-    qn_json_write_text(&w, b->info.dtype);
-    qn_json_write_key(&w, "kv");
-    qn_json_write_text(&w, b->info.kv);
-    qn_json_write_key(&w, "cpu");
-    qn_json_write_text(&w, qn_cpu_name());
+    write_int(&w, "peak_bytes", (int64_t)c->peak);
+    write_int(&w, "runs", b->runs);
+    qn_json_write_key(&w, "throttled");
+    qn_json_write_bool(&w, c->throttled);
+    if (c->earlier > 0) {
+        write_double(&w, "earlier_tokens_per_s", c->earlier);
+        write_double(&w, "change_percent", change_of(c));
+    }
+    write_machine(&w, b);
     qn_json_write_object_end(&w);
-    return qn_out_line(b->cli, &line);
+    return qn_out_json(b->cli, &line);
 }
 
 static int print_row(const bench *b, const cell *c)
 {
-    char name[64];
-    double rate = (double)c->tokens / c->median;
+    char name[32], title[64];
     qn_buf line = QN_BUF_INIT;
-    name_of(name, sizeof name, c);
-    qn_buf_printf(&line, "%-14s %10.1f +- %4.1f%% %10.3f %8.0f MiB", name, rate,
-                  c->spread * 100, 1e3 / rate, (double)c->peak / (1 << 20));
+    test_name(c, name);
+    if (c->kind[0] == 't' || c->depth)
+        snprintf(title, sizeof title, "%s @ d%lld", name, (long long)c->depth);
+    else
+        snprintf(title, sizeof title, "%s", name);
+    qn_buf_printf(&line, "%-16s %5lld %10.1f +- %4.1f%% %10.3f %8.0f MiB",
+                  title, (long long)c->batch, rate_of(c), c->spread * 100,
+                  1e3 / rate_of(c), (double)c->peak / (1 << 20));
+    if (c->kind[0] == 'p')
+        qn_buf_printf(&line, "   ttft %.3f s", c->median);
+    else
+        qn_buf_printf(&line, "   %.1f GB/s", weight_rate(b, c) * 1e-9);
     if (c->kind[0] == 't' && b->bandwidth > 0)
-        qn_buf_printf(&line, "   %.0f%% of bandwidth",
+        qn_buf_printf(&line, ", %.0f%% of bandwidth",
                       weight_rate(b, c) / b->bandwidth * 100);
-    return qn_out_line(b->cli, &line);
+    if (c->earlier > 0)
+        qn_buf_printf(&line, "   %+.1f%%", change_of(c));
+    qn_buf_add_char(&line, '\n');
+    return qn_out_buffer(b->cli, &line);
 }
 
 static int print_head(const bench *b)
 {
-    qn_buf line = QN_BUF_INIT;
-    qn_buf_printf(&line,
-                  "backend cpu (%s, %d thread%s)   memory bandwidth %.1f "
-                  "GB/s\n%-14s %19s %10s %12s",
+    qn_buf text = QN_BUF_INIT;
+    if (b->cli->args.word_count > 1)
+        qn_buf_printf(&text, "%s\n", b->info.path);
+    qn_buf_printf(&text, "backend cpu (%s, %d thread%s)",
                   qn_isa_name(qn_cpu_isa()), b->cli->threads,
-                  b->cli->threads == 1 ? "" : "s", b->bandwidth * 1e-9, "test",
+                  b->cli->threads == 1 ? "" : "s");
+    if (b->bandwidth > 0)
+        qn_buf_printf(&text, "   memory bandwidth %.1f GB/s",
+                      b->bandwidth * 1e-9);
+    qn_buf_printf(&text, "\n%-16s %5s %19s %10s %12s\n", "test", "batch",
                   "tokens/s", "ms/token", "peak");
-    return qn_out_line(b->cli, &line);
+    return qn_out_buffer(b->cli, &text);
 }
 
 /* ---- the grid ---- */
 
-typedef struct counts {
-    int64_t *at;
-    size_t size;
-} counts;
-
-typedef struct grid {
-    counts prompts, decodes, depths;
-} grid;
-
 static qn_status read_counts(const qn_args *args, qn_flag flag,
                              const char *name, const char *fallback,
-                             counts *out)
+                             int64_t least, counts *out)
 {
     const qn_arg *arg = &args->flag[flag];
-    return qn_args_counts(name, arg->given ? arg->text : fallback, 0, 1 << 30,
-                          &out->at, &out->size);
-}
-
-static qn_status read_grid(const qn_args *args, grid *g)
-{
-    qn_status status =
-        read_counts(args, QN_FLAG_PROMPT_SIZES, "prompt", "512", &g->prompts);
-    if (!status)
-        status = read_counts(args, QN_FLAG_DECODE_SIZES, "decode", "128",
-                             &g->decodes);
-    if (!status)
-        status = read_counts(args, QN_FLAG_DEPTHS, "depth", "0", &g->depths);
-    return status;
+    return qn_args_counts(name, arg->given ? arg->text : fallback, least,
+                          1 << 30, &out->at, &out->size);
 }
 
 static int64_t largest(const counts *c)
@@ -252,27 +361,83 @@ static int64_t largest(const counts *c)
     return most;
 }
 
-static int run_tests(bench *b, const char *kind, const counts *sizes,
-                     const counts *depths)
+static int64_t count_tests(const counts *sizes)
 {
-    for (size_t d = 0; d < depths->size; d++)
-        for (size_t i = 0; i < sizes->size; i++) {
-            quern_error error;
-            cell c = {
-                .kind = kind, .tokens = sizes->at[i], .depth = depths->at[d]};
-            if (!c.tokens)
-                continue;
-            if (run_cell(b, &c, &error))
-                return qn_cli_fail_error(b->cli, &error);
-            int code = b->cli->json ? print_json(b, &c) : print_row(b, &c);
-            if (code)
-                return code;
-        }
+    int64_t tests = 0;
+    for (size_t i = 0; i < sizes->size; i++)
+        tests += sizes->at[i] > 0;
+    return tests;
+}
+
+static qn_status read_grid(const qn_args *args, grid *g)
+{
+    qn_status status = read_counts(args, QN_FLAG_PROMPT_SIZES, "prompt", "512",
+                                   0, &g->prompts);
+    if (!status)
+        status = read_counts(args, QN_FLAG_DECODE_SIZES, "decode", "128", 0,
+                             &g->decodes);
+    if (!status)
+        status = read_counts(args, QN_FLAG_DEPTHS, "depth", "0", 0, &g->depths);
+    if (!status)
+        status =
+            read_counts(args, QN_FLAG_BATCHES, "batch", "1", 1, &g->batches);
+    if (!status && largest(&g->batches) > 1)
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "--batch %lld: this version computes one sequence at "
+                         "a time",
+                         (long long)largest(&g->batches));
+    if (!status && !largest(&g->prompts) && !largest(&g->decodes))
+        status = qn_fail(QN_E_ARG, "--prompt 0 --decode 0: nothing to measure");
+    return status;
+}
+
+static int run_tests(bench *b, const char *kind, const counts *sizes,
+                     int64_t depth, int64_t batch)
+{
+    for (size_t i = 0; i < sizes->size; i++) {
+        quern_error error;
+        cell c = {.kind = kind,
+                  .tokens = sizes->at[i],
+                  .depth = depth,
+                  .batch = batch};
+        if (!c.tokens)
+            continue;
+        if (run_cell(b, &c, &error))
+            return qn_cli_fail_error(b->cli, &error);
+        compare(b, &c);
+        int code = b->cli->json ? print_json(b, &c) : print_row(b, &c);
+        if (code)
+            return code;
+    }
     return QN_EXIT_OK;
 }
 
-static qn_status prepare(bench *b, const grid *g)
+static int run_grid(bench *b)
 {
+    const grid *g = &b->grid;
+    int code = QN_EXIT_OK;
+    b->done = 0;
+    b->total = (count_tests(&g->prompts) + count_tests(&g->decodes)) *
+               (int64_t)(g->depths.size * g->batches.size) *
+               (b->runs + b->warmup);
+    qn_progress_begin(&b->progress, b->cli, "bench", "runs");
+    for (size_t k = 0; !code && k < g->batches.size; k++)
+        for (size_t d = 0; !code && d < g->depths.size; d++)
+            code = run_tests(b, "pp", &g->prompts, g->depths.at[d],
+                             g->batches.at[k]);
+    for (size_t k = 0; !code && k < g->batches.size; k++)
+        for (size_t d = 0; !code && d < g->depths.size; d++)
+            code = run_tests(b, "tg", &g->decodes, g->depths.at[d],
+                             g->batches.at[k]);
+    qn_progress_end(&b->progress);
+    return code;
+}
+
+/* ---- one model ---- */
+
+static qn_status prepare(bench *b)
+{
+    const grid *g = &b->grid;
     int64_t most = largest(&g->prompts);
     if (largest(&g->decodes) > most)
         most = largest(&g->decodes);
@@ -284,8 +449,7 @@ static qn_status prepare(bench *b, const grid *g)
                        (long long)need, (long long)b->info.ctx);
     b->ids = qn_calloc((size_t)need + 1, sizeof *b->ids);
     b->logits = qn_calloc((size_t)b->info.vocab_size, sizeof *b->logits);
-    b->seconds = qn_calloc((size_t)b->runs, sizeof *b->seconds);
-    if (!b->ids || !b->logits || !b->seconds)
+    if (!b->ids || !b->logits)
         return QN_E_NOMEM;
     /* A linear congruential generator; its high bits are good enough to make
      * token ids that no cache of repeated rows can favour. */
@@ -297,53 +461,92 @@ static qn_status prepare(bench *b, const grid *g)
     return QN_OK;
 }
 
+static void close_model(bench *b)
+{
+    quern_session_free(b->session);
+    quern_model_free(b->model);
+    qn_free(b->ids);
+    qn_free(b->logits);
+    b->session = NULL;
+    b->model = NULL;
+    b->ids = NULL;
+    b->logits = NULL;
+}
+
+static int measure(bench *b, qn_cli *cli, const char *ref)
+{
+    quern_error error;
+    int code = qn_cli_load(cli, ref, &b->model);
+    if (code)
+        return code;
+    quern_model_info(b->model, &b->info);
+    qn_status status = prepare(b);
+    if (status)
+        return qn_cli_fail_status(cli, status, NULL);
+    if (quern_session_new(&b->session, b->model, &error))
+        return qn_cli_fail_error(cli, &error);
+    if (!(b->bandwidth > 0) && largest(&b->grid.decodes))
+        b->bandwidth = qn_memory_bandwidth(cli->threads, 0.3);
+    qn_cli_watch(b->session);
+    if (!cli->json)
+        code = print_head(b);
+    if (!code)
+        code = run_grid(b);
+    qn_cli_watch(NULL);
+    return code;
+}
+
+/* ---- the command ---- */
+
+static qn_status read_limits(bench *b)
+{
+    const qn_arg *flag = b->cli->args.flag;
+    if (flag[QN_FLAG_REPEAT].given)
+        b->runs = (int)flag[QN_FLAG_REPEAT].whole;
+    if (flag[QN_FLAG_WARMUP].given)
+        b->warmup = (int)flag[QN_FLAG_WARMUP].whole;
+    if (flag[QN_FLAG_REGRESSION].given &&
+        !qn_args_percent(flag[QN_FLAG_REGRESSION].text, &b->limit))
+        return qn_fail(QN_E_ARG,
+                       "--max-regression %s: expected a percentage from 0 to "
+                       "100",
+                       flag[QN_FLAG_REGRESSION].text);
+    qn_status status = read_grid(&b->cli->args, &b->grid);
+    if (!status && flag[QN_FLAG_COMPARE].given)
+        status = qn_earlier_read(&b->earlier, flag[QN_FLAG_COMPARE].text);
+    if (status)
+        return status;
+    b->seconds = qn_calloc((size_t)b->runs, sizeof *b->seconds);
+    return b->seconds ? QN_OK : QN_E_NOMEM;
+}
+
+static int conclude(const bench *b)
+{
+    if (b->earlier && !b->compared) {
+        qn_status status =
+            qn_fail(QN_E_ARG, "--compare %s: it has none of these tests",
+                    b->cli->args.flag[QN_FLAG_COMPARE].text);
+        return qn_cli_fail_status(b->cli, status, NULL);
+    }
+    return b->slower ? QN_EXIT_THRESHOLD : QN_EXIT_OK;
+}
+
 int qn_cli_bench(qn_cli *cli)
 {
-    const qn_arg *flag = cli->args.flag;
-    bench b = {
-        .cli = cli,
-        .runs =
-            flag[QN_FLAG_REPEAT].given ? (int)flag[QN_FLAG_REPEAT].whole : 5,
-        .warmup =
-            flag[QN_FLAG_WARMUP].given ? (int)flag[QN_FLAG_WARMUP].whole : 1};
-    grid g = {{0}, {0}, {0}};
-    quern_error error;
-    int code;
-    qn_status status = read_grid(&cli->args, &g);
-    if (status) {
-        code = qn_cli_fail_status(cli, status, NULL);
-        goto done;
+    bench b = {.cli = cli, .runs = 5, .warmup = 1, .limit = 5};
+    qn_status status = read_limits(&b);
+    int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
+    for (size_t i = 0; !code && i < cli->args.word_count; i++) {
+        code = measure(&b, cli, cli->args.words[i]);
+        close_model(&b);
     }
-    code = qn_cli_load(cli, &b.model);
-    if (code)
-        goto done;
-    quern_model_info(b.model, &b.info);
-    status = prepare(&b, &g);
-    if (status) {
-        code = qn_cli_fail_status(cli, status, NULL);
-        goto done;
-    }
-    if (quern_session_new(&b.session, b.model, &error)) {
-        code = qn_cli_fail_error(cli, &error);
-        goto done;
-    }
-    qn_cli_watch(b.session);
-    b.bandwidth = qn_memory_bandwidth(cli->threads, 0.3);
-    if (!cli->json)
-        code = print_head(&b);
     if (!code)
-        code = run_tests(&b, "pp", &g.prompts, &g.depths);
-    if (!code)
-        code = run_tests(&b, "tg", &g.decodes, &g.depths);
-    qn_cli_watch(NULL);
-done:
-    quern_session_free(b.session);
-    quern_model_free(b.model);
-    qn_free(b.ids);
-    qn_free(b.logits);
+        code = conclude(&b);
+    qn_earlier_free(b.earlier);
     qn_free(b.seconds);
-    qn_free(g.prompts.at);
-    qn_free(g.decodes.at);
-    qn_free(g.depths.at);
+    qn_free(b.grid.prompts.at);
+    qn_free(b.grid.decodes.at);
+    qn_free(b.grid.depths.at);
+    qn_free(b.grid.batches.at);
     return code;
 }

@@ -16,6 +16,7 @@ enum {
     QN_EXIT_NOT_FOUND = 3,
     QN_EXIT_UNSUPPORTED = 4,
     QN_EXIT_NO_MEMORY = 5,
+    QN_EXIT_THRESHOLD = 9,
     QN_EXIT_INTERRUPTED = 130,
     QN_EXIT_TERMINATED = 143
 };
@@ -25,9 +26,9 @@ typedef struct qn_cli {
     const char *command; /* "run" */
     qn_args args;
     bool json, quiet;
-    int verbose;
-    bool headers_only; /* qn_cli_load leaves the weights alone */
-    int threads; /* that compute; known once a model is loaded */
+    quern_log_level log_level; /* messages above it are dropped */
+    bool headers_only;         /* qn_cli_load leaves the weights alone */
+    int threads;               /* that compute; known once a model is loaded */
 } qn_cli;
 
 /* ---- errors (out.c): each prints and returns the exit code ---- */
@@ -38,19 +39,40 @@ int qn_cli_fail(const qn_cli *cli, quern_status status, const char *where,
 int qn_cli_fail_error(const qn_cli *cli, const quern_error *error);
 /* The thread's qn_fail sentence. */
 int qn_cli_fail_status(const qn_cli *cli, qn_status status, const char *hint);
-void qn_cli_warn(const qn_cli *cli, const char *text);
+
+/* A line on stderr, if the level is one that the user wants. */
+void qn_cli_log(const qn_cli *cli, quern_log_level level, const char *text);
+/* The parts (up to a NULL) and a newline on stderr, control characters
+ * spelled out: one line, whatever the parts hold. */
+void qn_err_line(const char *const *parts);
 
 /* ---- standard output (out.c) ---- */
 
-/* Writes and flushes; false when stdout is closed.  The program then ends
- * with 1 and says nothing. */
+/* Before anything else: opens what of the descriptors 0 to 2 is closed. */
+void qn_out_open(void);
+/* Writes; false when that fails, now or before.  The program then ends with
+ * what qn_out_result says. */
 bool qn_out(const char *data, size_t size);
 /* The same for text of a model or a file: on a terminal, control characters
  * other than newline and tab are escaped. */
 bool qn_out_text(const char *text, size_t size);
-/* The buffer and a newline; frees the buffer. */
-int qn_out_line(const qn_cli *cli, qn_buf *line);
+/* Text; frees the buffer. */
+int qn_out_buffer(const qn_cli *cli, qn_buf *text);
+/* A JSON document and a newline; frees the buffer. */
+int qn_out_json(const qn_cli *cli, qn_buf *line);
 bool qn_out_is_terminal(void);
+/* Something was written, or tried. */
+bool qn_out_begun(void);
+/* QN_EXIT_OK unless a write failed; says why, except of a closed pipe. */
+int qn_out_result(const char *command);
+
+/* ---- the environment (env.c) ---- */
+
+/* Checks every QUERN_* variable; those that stand for flags of the command
+ * (a bit of args.h) go into cli->args.  QN_E_ARG for a bad value. */
+qn_status qn_env_read(qn_cli *cli, int command);
+/* "error", "warn", "info", "debug". */
+bool qn_log_level_of(const char *text, quern_log_level *out);
 
 /* ---- progress on stderr (progress.c) ---- */
 
@@ -77,13 +99,16 @@ void qn_progress_end(qn_progress *progress);
 
 /* The path that a model reference stands for (free with qn_free). */
 qn_status qn_ref_resolve(char **path, const char *ref);
-/* Loads words[0] with the common model flags; the exit code. */
-int qn_cli_load(qn_cli *cli, quern_model **out);
+/* Loads the model with the common model flags; the exit code. */
+int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 
 /* ---- signals (main.c) ---- */
 
 /* SIGINT and SIGTERM cancel this session's work (NULL: end the process). */
 void qn_cli_watch(quern_session *session);
+/* From now on a signal that ends the process at once leaves an error object on
+ * stdout, if the command line asks for JSON and nothing was written yet. */
+void qn_cli_interruptible(const qn_cli *cli);
 /* The exit code that the signal asks for, 0 when none came. */
 int qn_cli_signalled(void);
 
@@ -96,5 +121,7 @@ int qn_cli_run(qn_cli *cli);
 int qn_cli_bench(qn_cli *cli);
 int qn_cli_show(qn_cli *cli);
 int qn_cli_version(qn_cli *cli);
+/* The commit that was built, or NULL. */
+const char *qn_cli_commit(void);
 
 #endif

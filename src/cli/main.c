@@ -1,11 +1,10 @@
 /* main.c: finds the command, reads its flags, and owns the signals. */
 #include "cli.h"
 
-#include "base/alloc.h"
-
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,12 +19,14 @@ typedef struct command_row {
     const char *usage, *summary, *examples;
 } command_row;
 
+static int help(qn_cli *cli);
+
 static const command_row commands[] = {
     {"run", QN_CMD_RUN, 1, 2, qn_cli_run, "MODEL [PROMPT] [flags]",
      "answer one prompt",
      "  quern run model.gguf \"Why is the sky blue?\" --temperature 0\n"
      "  git diff | quern run model.gguf \"Write a commit message:\" --stats\n"},
-    {"bench", QN_CMD_BENCH, 1, 1, qn_cli_bench, "MODEL [flags]",
+    {"bench", QN_CMD_BENCH, 1, SIZE_MAX, qn_cli_bench, "MODEL... [flags]",
      "measure prompt and decode speed",
      "  quern bench model.gguf -p 512 -n 128\n"
      "  quern bench model.gguf -p 128,512 -n 0 --json\n"},
@@ -37,30 +38,78 @@ static const command_row commands[] = {
      "print versions and what is built in",
      "  quern version\n"
      "  quern version --json\n"},
+    {"help", QN_CMD_HELP, 0, 1, help, "[COMMAND] [flags]",
+     "list the commands, or the flags of one",
+     "  quern help run\n"
+     "  quern help --json\n"},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void summary(FILE *to)
+/* ---- help ---- */
+
+static void add_summary(qn_buf *out)
 {
-    fputs("usage: quern COMMAND [arguments]\n\n", to);
+    qn_buf_add_text(out, "usage: quern COMMAND [arguments]\n\n");
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fputs(
+        qn_buf_printf(out, "  %-9s %s\n", commands[i].name,
+                      commands[i].summary);
+    qn_buf_add_text(
+        out,
         "\nquern COMMAND --help shows the flags of a command.\n"
         "MODEL is a .gguf file, a directory with config.json and safetensors, "
-        "or\nthe name (org/name) of one in the model cache.\n",
-        to);
+        "or\nthe name (org/name) of one in the model cache.\n");
 }
 
-static int help_of(const command_row *command)
+static void add_help(qn_buf *out, const command_row *command)
 {
-    printf("usage: quern %s %s\n\n%c%s.\n\nflags (with their defaults):\n",
-           command->name, command->usage, command->summary[0] - 'a' + 'A',
-           command->summary + 1);
-    qn_args_help(command->bit);
-    printf("\nexamples:\n%s", command->examples);
-    return ferror(stdout) || fflush(stdout) ? QN_EXIT_FAILURE : QN_EXIT_OK;
+    qn_buf_printf(out,
+                  "usage: quern %s %s\n\n%c%s.\n\nflags (with their "
+                  "defaults):\n",
+                  command->name, command->usage,
+                  command->summary[0] - 'a' + 'A', command->summary + 1);
+    qn_args_help(out, command->bit);
+    qn_buf_printf(out, "\nexamples:\n%s", command->examples);
+}
+
+static void add_help_json(qn_json_writer *w, const command_row *command)
+{
+    qn_json_write_object(w);
+    qn_json_write_key(w, "name");
+    qn_json_write_text(w, command->name);
+    qn_json_write_key(w, "usage");
+    qn_json_write_text(w, command->usage);
+    qn_json_write_key(w, "summary");
+    qn_json_write_text(w, command->summary);
+    qn_json_write_key(w, "flags");
+    qn_args_help_json(w, command->bit);
+    qn_json_write_object_end(w);
+}
+
+/* Help on one command, or on all. */
+static int print_help(const qn_cli *cli, const command_row *command)
+{
+    qn_buf out = QN_BUF_INIT;
+    if (!cli->json) {
+        if (command)
+            add_help(&out, command);
+        else
+            add_summary(&out);
+        return qn_out_buffer(cli, &out);
+    }
+    qn_json_writer w;
+    qn_json_write_begin(&w, &out);
+    qn_json_write_object(&w);
+    qn_json_write_key(&w, "schema");
+    qn_json_write_text(&w, "quern.help/1");
+    qn_json_write_key(&w, "commands");
+    qn_json_write_array(&w);
+    for (int i = 0; i < COMMANDS; i++)
+        if (!command || command == &commands[i])
+            add_help_json(&w, &commands[i]);
+    qn_json_write_array_end(&w);
+    qn_json_write_object_end(&w);
+    return qn_out_json(cli, &out);
 }
 
 static const command_row *find(const char *name)
@@ -71,33 +120,57 @@ static const command_row *find(const char *name)
     return NULL;
 }
 
-static int unknown_command(const char *name)
+static int unknown_command(qn_cli *cli, const char *name)
 {
-    const char *names[COMMANDS + 2];
+    const char *names[COMMANDS + 1] = {NULL};
     for (int i = 0; i < COMMANDS; i++)
         names[i] = commands[i].name;
-    names[COMMANDS] = "help";
-    names[COMMANDS + 1] = NULL;
     const char *near = qn_nearest(name, names);
-    fprintf(stderr, "quern: unknown command '%s'%s%s%s\n", name,
-            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    qn_status status =
+        near ? qn_fail(QN_E_ARG, "unknown command '%s'; did you mean '%s'?",
+                       name, near)
+             : qn_fail(QN_E_ARG, "unknown command '%s'; see quern help", name);
+    return qn_cli_fail_status(cli, status, NULL);
+}
+
+static int help(qn_cli *cli)
+{
+    if (!cli->args.word_count)
+        return print_help(cli, NULL);
+    const command_row *found = find(cli->args.words[0]);
+    return found ? print_help(cli, found)
+                 : unknown_command(cli, cli->args.words[0]);
+}
+
+/* What `quern` alone prints, on stderr. */
+static int print_usage(void)
+{
+    qn_buf out = QN_BUF_INIT;
+    add_summary(&out);
+    fwrite(qn_buf_str(&out).data, 1, out.size, stderr);
+    qn_buf_free(&out);
     return QN_EXIT_USAGE;
 }
 
-static int help(int argc, char **argv)
+/* ---- dispatch ---- */
+
+static quern_log_level log_level(const qn_cli *cli)
 {
-    if (argc < 1) {
-        summary(stdout);
-        return QN_EXIT_OK;
-    }
-    if (argc > 1) {
-        fprintf(stderr, "quern: help: unexpected argument '%s'\n", argv[1]);
-        return QN_EXIT_USAGE;
-    }
-    const command_row *found = find(argv[0]);
-    return found ? help_of(found) : unknown_command(argv[0]);
+    const char *text = getenv("QUERN_LOG");
+    int verbose = cli->args.flag[QN_FLAG_VERBOSE].on
+                      ? cli->args.flag[QN_FLAG_VERBOSE].times
+                      : 0;
+    quern_log_level level = QUERN_LOG_WARN;
+    if (cli->quiet)
+        level = QUERN_LOG_ERROR;
+    else if (verbose)
+        level = verbose > 1 ? QUERN_LOG_DEBUG : QUERN_LOG_INFO;
+    else if (text)
+        qn_log_level_of(text, &level);
+    return level;
 }
 
+/* `argv` has the words without the command's name. */
 static int dispatch(const command_row *command, int argc, char **argv)
 {
     qn_cli cli = {.command = command->name};
@@ -105,14 +178,37 @@ static int dispatch(const command_row *command, int argc, char **argv)
                                      command->min_words, command->max_words);
     cli.json = cli.args.flag[QN_FLAG_JSON].on;
     cli.quiet = cli.args.flag[QN_FLAG_QUIET].on;
-    cli.verbose = cli.args.flag[QN_FLAG_VERBOSE].times;
+    cli.log_level = log_level(&cli);
     int code;
-    if (status)
+    if (!status && cli.args.flag[QN_FLAG_HELP].on) {
+        code = print_help(&cli, command);
+    } else {
+        if (!status)
+            status = qn_env_read(&cli, command->bit);
+        qn_cli_interruptible(&cli);
+        code = status ? qn_cli_fail_status(&cli, status, NULL)
+                      : command->run(&cli);
+    }
+    qn_args_free(&cli.args);
+    return code;
+}
+
+/* A first word that is no command: nothing but flags, or a mistake. */
+static int no_command(int argc, char **argv, const char *name)
+{
+    qn_cli cli = {.command = "", .log_level = QUERN_LOG_WARN};
+    qn_status status =
+        qn_args_parse(&cli.args, QN_CMD_HELP, argc, argv, 0, SIZE_MAX);
+    int code;
+    cli.json = cli.args.flag[QN_FLAG_JSON].on;
+    if (name)
+        code = unknown_command(&cli, name);
+    else if (status)
         code = qn_cli_fail_status(&cli, status, NULL);
     else if (cli.args.flag[QN_FLAG_HELP].on)
-        code = help_of(command);
+        code = print_help(&cli, NULL);
     else
-        code = command->run(&cli);
+        code = print_usage();
     qn_args_free(&cli.args);
     return code;
 }
@@ -120,16 +216,40 @@ static int dispatch(const command_row *command, int argc, char **argv)
 /* ---- signals ---- */
 
 static _Atomic(quern_session *) watched;
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught, writes_json;
 
 static void on_signal(int signal)
 {
+    static const char interrupted[] =
+        "{\"schema\":\"quern.error/1\",\"error\":{\"code\":\"cancelled\","
+        "\"message\":\"interrupted\",\"where\":\"\",\"hint\":null}}\n";
     quern_session *session = atomic_load(&watched);
     /* A second signal, or one while nothing can be cancelled, ends at once. */
-    if (caught || !session)
+    if (caught || !session) {
+        if (writes_json && !qn_out_begun() &&
+            write(STDOUT_FILENO, interrupted, sizeof interrupted - 1) < 0)
+            _exit(128 + signal);
         _exit(128 + signal);
+    }
     caught = signal;
     quern_session_cancel(session);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    /* A closed stdout shows as a failed write. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void qn_cli_interruptible(const qn_cli *cli)
+{
+    writes_json = cli->json;
 }
 
 void qn_cli_watch(quern_session *session)
@@ -151,24 +271,26 @@ double qn_cli_now(void)
 
 int main(int argc, char **argv)
 {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    /* A closed stdout shows as a failed write. */
-    signal(SIGPIPE, SIG_IGN);
-
-    if (argc < 2) {
-        summary(stderr);
-        return QN_EXIT_USAGE;
-    }
-    const char *name = argv[1];
-    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
-        return help(argc - 2, argv + 2);
-    if (!strcmp(name, "--version"))
+    qn_out_open();
+    catch_signals();
+    if (argc < 2)
+        return print_usage();
+    /* Flags may stand before the command. */
+    int at = 1;
+    while (at < argc && argv[at][0] == '-' &&
+           strcmp(argv[at], "--version") != 0)
+        at++;
+    const char *name = at < argc ? argv[at] : NULL;
+    if (name && !strcmp(name, "--version"))
         name = "version";
-    const command_row *found = find(name);
-    if (!found)
-        return unknown_command(name);
-    return dispatch(found, argc - 2, argv + 2);
+    const command_row *found = name ? find(name) : NULL;
+    if (name)
+        memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv);
+    int code = found  ? dispatch(found, argc - 2, argv + 2)
+               : name ? no_command(argc - 2, argv + 2, name)
+                      : no_command(argc - 1, argv + 1, NULL);
+    int written = qn_out_result(found ? found->name : "help");
+    if (qn_cli_signalled())
+        return qn_cli_signalled();
+    return code > QN_EXIT_FAILURE || !written ? code : written;
 }

@@ -4,9 +4,9 @@
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ChatML, the format of many fine-tuned models without a template of their
@@ -27,47 +27,39 @@ static quern_dtype dtype_of(const qn_arg *arg)
 
 static void on_log(void *data, quern_log_level level, const char *text)
 {
-    const qn_cli *cli = data;
-    if (level == QUERN_LOG_WARN)
-        qn_cli_warn(cli, text);
-    else if (level == QUERN_LOG_ERROR || cli->verbose)
-        fprintf(stderr, "quern: %s: %s\n", cli->command, text);
+    qn_cli_log(data, level, text);
 }
 
-/* QUERN_THREADS and QUERN_BACKEND say the same as the flags, which win. */
-static qn_status read_environment(const qn_args *args, int *threads,
-                                  const char **backend)
+static qn_status check_backend(const qn_arg *arg)
 {
-    const char *text = getenv("QUERN_THREADS");
-    int64_t value;
-    if (args->flag[QN_FLAG_THREADS].given) {
-        *threads = (int)args->flag[QN_FLAG_THREADS].whole;
-    } else if (text && *text) {
-        if (!qn_args_count(text, &value) || value < 1 || value > 512)
-            return qn_fail(QN_E_ARG, "QUERN_THREADS=%s: expected 1 to 512",
-                           text);
-        *threads = (int)value;
-    }
-    text = getenv("QUERN_BACKEND");
-    if (args->flag[QN_FLAG_BACKEND].given)
-        *backend = args->flag[QN_FLAG_BACKEND].text;
-    else if (text && *text)
-        *backend = text;
-    return QN_OK;
-}
-
-static qn_status check_backend(const char *name)
-{
-    if (!strcmp(name, "auto") || !strcmp(name, "cpu"))
-        return QN_OK;
+    const char *name = arg->given ? arg->text : "auto";
     if (!strcmp(name, "cuda"))
         return qn_fail(QN_E_UNSUPPORTED,
                        "backend cuda: this build has no CUDA kernels");
+#ifdef QUERN_ENGINE_DLOPEN
+    if (!strcmp(name, "cpu"))
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "backend cpu: this build computes with libmlxc");
+#else
     if (!strcmp(name, "mlx"))
         return qn_fail(QN_E_UNSUPPORTED,
                        "backend mlx: this build carries its own engine");
-    return qn_fail(QN_E_ARG, "backend %s: expected auto, cpu, cuda or mlx",
-                   name);
+#endif
+    return QN_OK;
+}
+
+static void count_threads(qn_cli *cli)
+{
+    const qn_arg *arg = &cli->args.flag[QN_FLAG_THREADS];
+    int allowed = qn_cpu_allowed();
+    cli->threads = arg->given ? (int)arg->whole : qn_cpu_allowed_cores();
+    if (cli->threads > allowed) {
+        char text[96];
+        snprintf(text, sizeof text,
+                 "%d threads, but this process may use %d processor%s",
+                 cli->threads, allowed, allowed == 1 ? "" : "s");
+        qn_cli_log(cli, QUERN_LOG_WARN, text);
+    }
 }
 
 /* --chat-template: a file's text (*owned, free with qn_free) or a name. */
@@ -81,47 +73,55 @@ static qn_status read_template(const qn_arg *arg, const char **text,
         *text = chatml;
         return QN_OK;
     }
-    size_t size;
+    size_t size, bad;
     qn_status status = qn_file_read(owned, &size, arg->text, LIMIT);
+    if (!status && !qn_utf8_valid((qn_str){*owned, size}, &bad))
+        status = qn_fail(QN_E_FORMAT, "not valid UTF-8 at byte %zu", bad);
+    if (!status && memchr(*owned, 0, size))
+        status = qn_fail(QN_E_FORMAT, "it has a NUL byte");
     *text = *owned;
-    return status;
+    return status ? qn_fail_where(status, "%s", arg->text) : QN_OK;
 }
 
-int qn_cli_load(qn_cli *cli, quern_model **out)
+static void set_options(quern_options *options, const qn_cli *cli)
 {
     const qn_arg *flag = cli->args.flag;
-    const char *backend = "auto";
+    options->dtype = dtype_of(&flag[QN_FLAG_DTYPE]);
+    options->kv = dtype_of(&flag[QN_FLAG_KV]);
+    options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
+    options->threads = flag[QN_FLAG_THREADS].given ? cli->threads : 0;
+    options->lenient_weights = flag[QN_FLAG_LENIENT].on;
+    options->trust_content = flag[QN_FLAG_TRUST].on;
+    options->headers_only = cli->headers_only;
+    options->log = on_log;
+}
+
+int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
+{
+    const qn_arg *flag = cli->args.flag;
     char *path = NULL, *template = NULL;
+    const char *hint = NULL;
     quern_options options;
     quern_options_init(&options);
-    qn_status status = read_environment(&cli->args, &options.threads, &backend);
-    if (!status)
-        status = check_backend(backend);
+    qn_status status = check_backend(&flag[QN_FLAG_BACKEND]);
     if (!status)
         status = read_template(&flag[QN_FLAG_CHAT_TEMPLATE],
                                &options.chat_template, &template);
-    if (!status)
-        status = qn_ref_resolve(&path, cli->args.words[0]);
-    int code;
+    if (!status) {
+        status = qn_ref_resolve(&path, ref);
+        if (status == QN_E_NOTFOUND)
+            hint = "a model is a .gguf file or a directory with config.json";
+    }
+    int code = QN_EXIT_OK;
+    quern_error error;
     if (status) {
-        code = qn_cli_fail_status(
-            cli, status,
-            status == QN_E_NOTFOUND
-                ? "a model is a .gguf file or a directory with config.json"
-                : NULL);
+        code = qn_cli_fail_status(cli, status, hint);
         goto done;
     }
-    options.dtype = dtype_of(&flag[QN_FLAG_DTYPE]);
-    options.kv = dtype_of(&flag[QN_FLAG_KV]);
-    options.ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
-    options.lenient_weights = flag[QN_FLAG_LENIENT].on;
-    options.trust_content = flag[QN_FLAG_TRUST].on;
-    options.headers_only = cli->headers_only;
-    options.log = on_log;
+    if (!cli->threads)
+        count_threads(cli);
+    set_options(&options, cli);
     options.log_data = cli;
-    cli->threads = options.threads ? options.threads : qn_cpu_allowed_cores();
-    quern_error error;
-    code = QN_EXIT_OK;
     if (quern_model_load(out, path, &options, &error))
         code = qn_cli_fail_error(cli, &error);
 done:

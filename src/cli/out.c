@@ -1,11 +1,142 @@
-/* out.c: errors and results as every command prints them. */
+/* out.c: errors and results as every command prints them.
+ *
+ * Standard output is written without stdio, so that nothing is left to be
+ * written at exit and a signal ends a write that nobody takes. */
 #include "cli.h"
 
 #include "base/utf8.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- text that others chose ---- */
+
+/* How control characters, which a terminal would obey, are spelled. */
+typedef enum style {
+    ONE_LINE, /* as \xNN */
+    LINES,    /* the same; newlines and tabs pass */
+    JSON      /* as \u00NN; newlines pass */
+} style;
+
+/* Appends `text`; bytes that are no UTF-8 are spelled as \xNN. */
+static void add_escaped(qn_buf *out, const char *text, size_t size, style how)
+{
+    const char *end = text + size;
+    for (const char *p = text; p < end;) {
+        uint32_t code;
+        int length = qn_utf8_decode(p, end, &code);
+        bool plain = length && code >= 0x20 && !(code >= 0x7f && code < 0xa0);
+        bool space = *p == '\n' || (*p == '\t' && how == LINES);
+        if (plain || (space && how != ONE_LINE)) {
+            qn_buf_add(out, p, (size_t)length);
+            p += length;
+        } else if (length && how == JSON) {
+            qn_buf_printf(out, "\\u%04x", (unsigned)code);
+            p += length;
+        } else {
+            for (const char *next = p + (length ? length : 1); p < next; p++)
+                qn_buf_printf(out, "\\x%02x", (unsigned char)*p);
+        }
+    }
+}
+
+/* ---- standard output ---- */
+
+static int failure; /* errno of the write that failed */
+static bool begun;
+
+void qn_out_open(void)
+{
+    /* A file that is opened later must not become standard output.  Here,
+     * nothing can be written to it either. */
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", O_RDONLY);
+}
+
+bool qn_out(const char *data, size_t size)
+{
+    begun = begun || size;
+    while (size && !failure) {
+        ssize_t n = write(STDOUT_FILENO, data, size);
+        if (n >= 0) {
+            data += n;
+            size -= (size_t)n;
+        } else if (errno != EINTR || qn_cli_signalled()) {
+            failure = errno;
+        }
+    }
+    return !failure;
+}
+
+bool qn_out_begun(void)
+{
+    return begun;
+}
+
+int qn_out_result(const char *command)
+{
+    if (!failure)
+        return QN_EXIT_OK;
+    if (failure != EPIPE && failure != EBADF && failure != EINTR)
+        qn_err_line((const char *const[]){
+            "quern: ", command, ": standard output: ", strerror(failure),
+            NULL});
+    return QN_EXIT_FAILURE;
+}
+
+bool qn_out_is_terminal(void)
+{
+    static int known = -1;
+    if (known < 0)
+        known = isatty(STDOUT_FILENO);
+    return known;
+}
+
+static bool put(const char *text, size_t size, style how)
+{
+    if (!qn_out_is_terminal())
+        return qn_out(text, size);
+    qn_buf shown = QN_BUF_INIT;
+    add_escaped(&shown, text, size, how);
+    bool good = !qn_buf_status(&shown) && qn_out(shown.data, shown.size);
+    qn_buf_free(&shown);
+    return good;
+}
+
+bool qn_out_text(const char *text, size_t size)
+{
+    return put(text, size, LINES);
+}
+
+/* Writes a finished buffer and frees it. */
+static int put_buffer(const qn_cli *cli, qn_buf *text, style how)
+{
+    qn_status status = qn_buf_status(text);
+    int code = QN_EXIT_OK;
+    if (status)
+        code = qn_cli_fail_status(cli, status, NULL);
+    else if (!put(qn_buf_str(text).data, text->size, how))
+        code = QN_EXIT_FAILURE;
+    qn_buf_free(text);
+    return code;
+}
+
+int qn_out_buffer(const qn_cli *cli, qn_buf *text)
+{
+    return put_buffer(cli, text, LINES);
+}
+
+int qn_out_json(const qn_cli *cli, qn_buf *line)
+{
+    qn_buf_add_char(line, '\n');
+    return put_buffer(cli, line, JSON);
+}
+
+/* ---- standard error ---- */
 
 static int exit_code(quern_status status)
 {
@@ -29,37 +160,74 @@ static int exit_code(quern_status status)
     }
 }
 
+void qn_err_line(const char *const *parts)
+{
+    qn_buf line = QN_BUF_INIT;
+    for (const char *const *p = parts; *p; p++)
+        add_escaped(&line, *p, strlen(*p), ONE_LINE);
+    qn_buf_add_char(&line, '\n');
+    if (!qn_buf_status(&line))
+        fwrite(line.data, 1, line.size, stderr);
+    else
+        fputs("quern: out of memory\n", stderr);
+    qn_buf_free(&line);
+}
+
+/* `where` is a place, or the name that a request gives to a flag's value. */
+static const char *flag_name(const char *where, char out[64])
+{
+    snprintf(out, 64, "--%s", where);
+    for (char *p = out + 2; *p; p++)
+        if (*p == '_')
+            *p = '-';
+    return qn_args_has(out + 2) ? out : where;
+}
+
+static void print_error_json(quern_status status, const char *where,
+                             const char *message, const char *hint)
+{
+    qn_buf line = QN_BUF_INIT;
+    qn_json_writer w;
+    qn_json_write_begin(&w, &line);
+    qn_json_write_object(&w);
+    qn_json_write_key(&w, "schema");
+    qn_json_write_text(&w, "quern.error/1");
+    qn_json_write_key(&w, "error");
+    qn_json_write_object(&w);
+    qn_json_write_key(&w, "code");
+    qn_json_write_text(&w, quern_status_name(status));
+    qn_json_write_key(&w, "message");
+    qn_json_write_text(&w, message);
+    qn_json_write_key(&w, "where");
+    qn_json_write_text(&w, where);
+    qn_json_write_key(&w, "hint");
+    qn_json_write_text(&w, hint);
+    qn_json_write_object_end(&w);
+    qn_json_write_object_end(&w);
+    qn_buf_add_char(&line, '\n');
+    if (!qn_buf_status(&line))
+        put(line.data, line.size, JSON);
+    qn_buf_free(&line);
+}
+
 int qn_cli_fail(const qn_cli *cli, quern_status status, const char *where,
                 const char *message, const char *hint)
 {
-    fprintf(stderr, "quern: %s: %s%s%s\n", cli->command, where,
-            *where ? ": " : "", message);
+    char name[64];
+    size_t length = strlen(where);
+    /* "ctx: ..." about the value ctx says its place once. */
+    if (length && !strncmp(message, where, length) && message[length] == ':')
+        message += length + 1 + (message[length + 1] == ' ');
+    where = flag_name(where, name);
+    if (!*message)
+        message = quern_status_name(status);
+    qn_err_line((const char *const[]){"quern: ", cli->command,
+                                      *cli->command ? ": " : "", where,
+                                      *where ? ": " : "", message, NULL});
     if (hint)
-        fprintf(stderr, "hint: %s\n", hint);
-    if (cli->json) {
-        qn_buf line = QN_BUF_INIT;
-        qn_json_writer w;
-        qn_json_write_begin(&w, &line);
-        qn_json_write_object(&w);
-        qn_json_write_key(&w, "schema");
-        qn_json_write_text(&w, "quern.error/1");
-        qn_json_write_key(&w, "error");
-        qn_json_write_object(&w);
-        qn_json_write_key(&w, "code");
-        qn_json_write_text(&w, quern_status_name(status));
-        qn_json_write_key(&w, "message");
-        qn_json_write_text(&w, message);
-        qn_json_write_key(&w, "where");
-        qn_json_write_text(&w, where);
-        qn_json_write_key(&w, "hint");
-        qn_json_write_text(&w, hint);
-        qn_json_write_object_end(&w);
-        qn_json_write_object_end(&w);
-        qn_buf_add_char(&line, '\n');
-        if (!qn_buf_status(&line))
-            qn_out(line.data, line.size);
-        qn_buf_free(&line);
-    }
+        qn_err_line((const char *const[]){"hint: ", hint, NULL});
+    if (cli->json)
+        print_error_json(status, where, message, hint);
     return exit_code(status);
 }
 
@@ -70,61 +238,17 @@ int qn_cli_fail_error(const qn_cli *cli, const quern_error *error)
 
 int qn_cli_fail_status(const qn_cli *cli, qn_status status, const char *hint)
 {
+    qn_error error;
+    qn_error_save(&error);
     /* The two lists of classes are in the same order. */
-    return qn_cli_fail(cli, (quern_status)status, qn_error_where(),
-                       qn_error_text(), hint);
+    return qn_cli_fail(cli, (quern_status)status, error.where, error.text,
+                       hint);
 }
 
-void qn_cli_warn(const qn_cli *cli, const char *text)
+void qn_cli_log(const qn_cli *cli, quern_log_level level, const char *text)
 {
-    if (!cli->quiet)
-        fprintf(stderr, "quern: %s: warning: %s\n", cli->command, text);
-}
-
-bool qn_out_is_terminal(void)
-{
-    return isatty(STDOUT_FILENO);
-}
-
-bool qn_out(const char *data, size_t size)
-{
-    return fwrite(data, 1, size, stdout) == size && !fflush(stdout);
-}
-
-bool qn_out_text(const char *text, size_t size)
-{
-    if (!qn_out_is_terminal())
-        return qn_out(text, size);
-    const char *end = text + size, *plain = text;
-    for (const char *p = text; p < end;) {
-        uint32_t code;
-        int length = qn_utf8_decode(p, end, &code);
-        if (!length) {
-            length = 1;
-            code = 0x80; /* a stray byte is shown like a control character */
-        }
-        bool control = (code < 0x20 && code != '\n' && code != '\t') ||
-                       (code >= 0x7f && code < 0xa0);
-        if (control) {
-            fwrite(plain, 1, (size_t)(p - plain), stdout);
-            for (int i = 0; i < length; i++)
-                printf("\\x%02x", (unsigned char)p[i]);
-            plain = p + length;
-        }
-        p += length;
-    }
-    return qn_out(plain, (size_t)(end - plain));
-}
-
-int qn_out_line(const qn_cli *cli, qn_buf *line)
-{
-    qn_buf_add_char(line, '\n');
-    qn_status status = qn_buf_status(line);
-    int code = QN_EXIT_OK;
-    if (status)
-        code = qn_cli_fail_status(cli, status, NULL);
-    else if (!qn_out(line->data, line->size))
-        code = QN_EXIT_FAILURE;
-    qn_buf_free(line);
-    return code;
+    if (level <= cli->log_level)
+        qn_err_line((const char *const[]){
+            "quern: ", cli->command, ": ",
+            level == QUERN_LOG_WARN ? "warning: " : "", text, NULL});
 }

@@ -33,14 +33,33 @@ static char *cache_root(void)
     return qn_path_join(root ? root : "/", ".cache/huggingface/hub");
 }
 
+/* "hf:" in front of an id is no part of it. */
+static const char *id_part(const char *ref)
+{
+    return strncmp(ref, "hf:", 3) ? ref : ref + 3;
+}
+
+/* An id names folders of the cache, and must not lead out of it. */
 static qn_status check_name(const char *ref)
 {
-    if (!*ref || strstr(ref, "..") || strstr(ref, "://"))
+    const char *id = id_part(ref);
+    if (!*id || strchr("@:/", *id) || strstr(id, ".."))
         return qn_fail(QN_E_ARG, "'%s' is not a model reference", ref);
+    return QN_OK;
+}
+
+/* What is neither a path nor an id. */
+static qn_status check_text(const char *ref)
+{
+    if (!*ref)
+        return qn_fail(QN_E_ARG, "the model reference is empty");
+    if (strstr(ref, "://"))
+        return qn_fail(QN_E_ARG, "'%s': a URL is not a model reference", ref);
     for (const char *p = ref; *p; p++)
         if (iscntrl((unsigned char)*p))
             return qn_fail(QN_E_ARG,
-                           "model reference with a control character");
+                           "'%s': a model reference has no control characters",
+                           ref);
     return QN_OK;
 }
 
@@ -58,7 +77,7 @@ static qn_status read_commit(char commit[128], const char *repo,
         size_t size;
         status = qn_file_read(&text, &size, name.data, 120);
         if (!status)
-            snprintf(commit, 128, "%.*s", (int)strcspn(text, "\r\n "), text);
+            snprintf(commit, 128, "%.*s", (int)strcspn(text, "/\r\n "), text);
         qn_free(text);
     } else if (!status) {
         snprintf(commit, 128, "%s", revision);
@@ -253,16 +272,19 @@ static qn_status from_cache(char **path, const char *ref)
 
 qn_status qn_ref_resolve(char **path, const char *ref)
 {
-    bool forced = !strncmp(ref, "hf:", 3);
-    if (!forced && qn_path_exists(ref)) {
+    bool id = id_part(ref) != ref;
+    if (!id && qn_path_exists(ref)) {
         *path = qn_strdup(ref);
         return *path ? QN_OK : QN_E_NOMEM;
     }
+    qn_status status = check_text(ref);
+    if (status)
+        return status;
     /* What can only be a path is not looked up. */
-    if (!forced && (ref[0] == '/' || ref[0] == '~' || !strncmp(ref, "./", 2) ||
-                    !strncmp(ref, "../", 3) || has_suffix(ref, ".gguf") ||
-                    has_suffix(ref, ".safetensors")))
+    if (!id && (strchr("/~", ref[0]) || !strncmp(ref, "./", 2) ||
+                !strncmp(ref, "../", 3) || has_suffix(ref, ".gguf") ||
+                has_suffix(ref, ".safetensors")))
         return qn_fail(QN_E_NOTFOUND, "%s: no such file", ref);
-    qn_status status = check_name(ref);
-    return status ? status : from_cache(path, forced ? ref + 3 : ref);
+    status = check_name(ref);
+    return status ? status : from_cache(path, id_part(ref));
 }

@@ -5,69 +5,106 @@
 #include "base/file.h"
 #include "base/utf8.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- the prompt ---- */
 
-enum { PROMPT_LIMIT = 256 << 20 };
+enum { PROMPT_LIMIT = 256 << 20, PATIENCE_MS = 2000 };
+
+/* A pipe that an argument is to be joined with, and that nobody writes to or
+ * closes, looks like a program that hangs. */
+static void explain_wait(const qn_cli *cli)
+{
+    struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (!poll(&fd, 1, PATIENCE_MS))
+        qn_cli_log(cli, QUERN_LOG_WARN,
+                   "waiting for the rest of the prompt on standard input "
+                   "(--no-stdin leaves it out)");
+}
 
 static qn_status read_stdin(qn_buf *out)
 {
     char block[65536];
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, stdin)) > 0) {
-        if (out->size + n > PROMPT_LIMIT)
+    for (;;) {
+        ssize_t n = read(STDIN_FILENO, block, sizeof block);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return qn_fail(QN_E_IO, "standard input: %s", strerror(errno));
+        if (!n)
+            return qn_buf_status(out);
+        if (out->size + (size_t)n > PROMPT_LIMIT)
             return qn_fail(QN_E_ARG, "standard input: more than %d MiB",
                            PROMPT_LIMIT >> 20);
-        qn_buf_add(out, block, n);
+        qn_buf_add(out, block, (size_t)n);
     }
-    if (ferror(stdin))
-        return qn_fail(QN_E_IO, "standard input: can't be read");
-    return qn_buf_status(out);
 }
 
-/* The prompt comes from the argument, a file or standard input; argument and
- * standard input may be joined, with a blank line between. */
-static qn_status read_prompt(const qn_args *args, qn_buf *out)
+static qn_status read_file(const char *path, qn_buf *out)
 {
+    char *text = NULL;
+    size_t size;
+    qn_status status = qn_file_read(&text, &size, path, PROMPT_LIMIT);
+    if (!status)
+        qn_buf_add(out, text, size);
+    qn_free(text);
+    return status;
+}
+
+static qn_status check_text(const char *what, qn_str text)
+{
+    size_t bad;
+    if (!qn_utf8_valid(text, &bad))
+        return qn_fail(QN_E_ARG, "%s: not valid UTF-8 at byte %zu", what, bad);
+    if (text.size && memchr(text.data, 0, text.size))
+        return qn_fail(QN_E_ARG, "%s: it has a NUL byte", what);
+    return QN_OK;
+}
+
+/* The prompt comes from the argument, a file or standard input, which is read
+ * when it is no terminal.  Only argument and standard input are joined, with a
+ * blank line between. */
+static qn_status read_prompt(const qn_cli *cli, qn_buf *out)
+{
+    const qn_args *args = &cli->args;
     const char *word = args->word_count > 1 ? args->words[1] : NULL;
     const qn_arg *file = &args->flag[QN_FLAG_FILE];
     const qn_arg *asked = &args->flag[QN_FLAG_STDIN];
-    bool piped = asked->given ? asked->on
-                              : !isatty(STDIN_FILENO) && !word && !file->given;
-    if (file->given && (word || piped))
-        return qn_fail(QN_E_ARG, "--file excludes %s",
-                       word ? "a prompt argument" : "--stdin");
-    qn_status status = QN_OK;
-    if (word)
-        qn_buf_add_text(out, word);
-    if (file->given) {
-        char *text = NULL;
-        size_t size;
-        status = qn_file_read(&text, &size, file->text, PROMPT_LIMIT);
-        if (!status)
-            qn_buf_add(out, text, size);
-        qn_free(text);
-    }
-    if (!status && piped) {
-        if (word)
-            qn_buf_add_text(out, "\n\n");
-        status = read_stdin(out);
-    }
-    if (status)
-        return status;
+    bool dash = file->given && !strcmp(file->text, "-");
+    bool piped = asked->given  ? asked->on
+                 : file->given ? dash
+                               : !isatty(STDIN_FILENO);
+    if (file->given && word)
+        return qn_fail(QN_E_ARG,
+                       "--file %s and the argument '%s' exclude each "
+                       "other",
+                       file->text, word);
     if (!word && !file->given && !piped)
         return qn_fail(QN_E_ARG, "no prompt: give it as an argument, with "
                                  "--file or on standard input");
-    status = qn_buf_status(out);
-    size_t bad;
-    if (!status && !qn_utf8_valid(qn_buf_str(out), &bad))
-        status = qn_fail(QN_E_ARG, "prompt: not valid UTF-8 at byte %zu", bad);
-    if (!status && memchr(out->data ? out->data : "", 0, out->size))
-        status = qn_fail(QN_E_ARG, "prompt: it has a NUL byte");
-    return status;
+    qn_buf more = QN_BUF_INIT;
+    qn_status status = QN_OK;
+    if (word)
+        qn_buf_add_text(out, word);
+    if (file->given && !dash)
+        status = read_file(file->text, out);
+    if (!status && piped && word)
+        explain_wait(cli);
+    if (!status && piped)
+        status = read_stdin(&more);
+    if (!status && word && more.size)
+        qn_buf_add_text(out, "\n\n");
+    qn_buf_add_str(out, qn_buf_str(&more));
+    if (!status && !word && !file->given && !asked->given && !more.size)
+        status = qn_fail(QN_E_ARG, "no prompt: standard input is empty");
+    qn_buf_free(&more);
+    if (!status)
+        status = qn_buf_status(out);
+    return status ? status : check_text("prompt", qn_buf_str(out));
 }
 
 static void add_message(qn_json_writer *w, const char *role, qn_str content)
@@ -94,6 +131,35 @@ static qn_status make_messages(const char *system, qn_str prompt, qn_buf *out)
 }
 
 /* ---- flags to request ---- */
+
+/* What can be said of the flags before a model is loaded. */
+static qn_status check_flags(const qn_arg *flag)
+{
+    enum { MAX_STOPS = 16, MAX_STOP = 256 };
+    const qn_arg *stop = &flag[QN_FLAG_STOP];
+    if (stop->list_count > MAX_STOPS)
+        return qn_fail(QN_E_ARG, "--stop: expected at most %d, found %zu",
+                       MAX_STOPS, stop->list_count);
+    for (size_t i = 0; i < stop->list_count; i++) {
+        qn_str text = qn_str_of(stop->list[i]);
+        if (!text.size || text.size > MAX_STOP)
+            return qn_fail(QN_E_ARG,
+                           "--stop '%s': expected 1 to %d bytes, found %zu",
+                           stop->list[i], MAX_STOP, text.size);
+        qn_status status = check_text("--stop", text);
+        if (status)
+            return status;
+    }
+    const qn_arg *min = &flag[QN_FLAG_MIN_TOKENS];
+    const qn_arg *max = &flag[QN_FLAG_MAX_TOKENS];
+    if (min->given && max->given && min->whole > max->whole)
+        return qn_fail(QN_E_ARG,
+                       "--min-tokens %lld: expected at most --max-tokens %lld",
+                       (long long)min->whole, (long long)max->whole);
+    return flag[QN_FLAG_SYSTEM].given
+               ? check_text("--system", qn_str_of(flag[QN_FLAG_SYSTEM].text))
+               : QN_OK;
+}
 
 static void set_sampling(quern_sampling *s, const qn_arg *flag)
 {
@@ -181,6 +247,7 @@ static void write_logprobs(qn_json_writer *w, const quern_token *tokens,
             qn_json_write_object(w);
             qn_json_write_key(w, "id");
             qn_json_write_int(w, token->top[j].id);
+            write_token_text(w, token->top[j].bytes, token->top[j].byte_count);
             qn_json_write_key(w, "logprob");
             qn_json_write_double(w, (double)token->top[j].logprob);
             qn_json_write_object_end(w);
@@ -196,15 +263,18 @@ typedef struct output {
     bool stream, closed;
     bool newline; /* the text so far ends with one */
     bool begun;
+    int64_t prompt_done; /* tokens of the prompt that are computed */
     qn_progress progress;
 } output;
 
 static bool on_text(output *out, const quern_event *event)
 {
-    if (!event->size)
+    bool logprobs = out->cli->args.flag[QN_FLAG_LOGPROBS].given;
+    if (!event->size && !(logprobs && event->token_count))
         return true;
+    if (event->size)
+        out->newline = event->text[event->size - 1] == '\n';
     out->begun = true;
-    out->newline = event->text[event->size - 1] == '\n';
     if (!out->cli->json)
         return qn_out_text(event->text, event->size);
     qn_buf line = QN_BUF_INIT;
@@ -212,19 +282,22 @@ static bool on_text(output *out, const quern_event *event)
     qn_json_write_begin(&w, &line);
     qn_json_write_object(&w);
     qn_json_write_key(&w, "schema");
-    qn_json_write_text(&w, "quern.run.piece/1");
+    qn_json_write_text(&w, "quern.run/1");
+    qn_json_write_key(&w, "event");
+    qn_json_write_text(&w, "piece");
     qn_json_write_key(&w, "text");
     qn_json_write_str(&w, (qn_str){event->text, event->size});
-    if (out->cli->args.flag[QN_FLAG_LOGPROBS].given)
+    if (logprobs)
         write_logprobs(&w, event->tokens, event->token_count);
     qn_json_write_object_end(&w);
-    return !qn_out_line(out->cli, &line);
+    return !qn_out_json(out->cli, &line);
 }
 
 static bool on_event(void *data, const quern_event *event)
 {
     output *out = data;
     if (event->type == QUERN_EVENT_PROMPT) {
+        out->prompt_done = event->done;
         qn_progress_set(&out->progress, event->done, event->total);
         if (event->done == event->total)
             qn_progress_end(&out->progress);
@@ -265,6 +338,8 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     qn_json_write_object(&w);
     qn_json_write_key(&w, "schema");
     qn_json_write_text(&w, "quern.run/1");
+    qn_json_write_key(&w, "event");
+    qn_json_write_text(&w, "summary");
     qn_json_write_key(&w, "text");
     qn_json_write_str(&w, (qn_str){r->text ? r->text : "", r->size});
     qn_json_write_key(&w, "reasoning");
@@ -309,26 +384,60 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     if (cli->args.flag[QN_FLAG_LOGPROBS].given)
         write_logprobs(&w, r->tokens, r->token_count);
     qn_json_write_object_end(&w);
-    return qn_out_line(cli, &line);
+    return qn_out_json(cli, &line);
 }
 
-static void print_stats(const quern_model *model, const quern_result *r)
+/* `done` tokens of the prompt were computed: fewer than it has when the work
+ * was stopped. */
+static void print_stats(const quern_model *model, const quern_result *r,
+                        int64_t done)
 {
     quern_info info;
     size_t peak;
+    char part[48] = "", text[320];
+    int64_t computed = done - r->cached_tokens;
     quern_model_info(model, &info);
     quern_memory(NULL, &peak, NULL);
-    fprintf(stderr,
-            "prompt %lld tokens (%lld cached), %.1f tokens/s; first token "
-            "%.3f s; answer %lld tokens, %.1f tokens/s; load %.3f s; peak "
-            "%.0f MiB; seed %llu\n",
-            (long long)r->prompt_tokens, (long long)r->cached_tokens,
-            prompt_rate(r), r->first_token_seconds,
-            (long long)r->completion_tokens, decode_rate(r), info.load_seconds,
-            (double)peak / (1 << 20), (unsigned long long)r->seed);
+    if (done < r->prompt_tokens)
+        snprintf(part, sizeof part, "%lld of ", (long long)done);
+    int n =
+        snprintf(text, sizeof text,
+                 "prompt %s%lld tokens (%lld cached), %.1f tokens/s; ", part,
+                 (long long)r->prompt_tokens, (long long)r->cached_tokens,
+                 r->prompt_seconds > 0 && computed > 0
+                     ? (double)computed / r->prompt_seconds
+                     : 0);
+    if (r->first_token_seconds > 0)
+        n += snprintf(text + n, sizeof text - (size_t)n, "first token %.3f s; ",
+                      r->first_token_seconds);
+    snprintf(text + n, sizeof text - (size_t)n,
+             "answer %lld tokens, %.1f tokens/s; load %.3f s; peak %.0f MiB; "
+             "seed %llu",
+             (long long)r->completion_tokens, decode_rate(r), info.load_seconds,
+             (double)peak / (1 << 20), (unsigned long long)r->seed);
+    qn_err_line((const char *const[]){text, NULL});
 }
 
 /* ---- the command ---- */
+
+/* Everything behind the answer; the exit code. */
+static int finish(output *out, const quern_model *model,
+                  const quern_result *result)
+{
+    const qn_cli *cli = out->cli;
+    int code = QN_EXIT_OK;
+    if (!out->stream && !cli->json) {
+        out->newline = result->size && result->text[result->size - 1] == '\n';
+        qn_out_text(result->text ? result->text : "", result->size);
+    }
+    if (cli->json)
+        code = print_summary(cli, model, result);
+    else if (!out->newline && qn_out_is_terminal())
+        qn_out("\n", 1);
+    if (cli->args.flag[QN_FLAG_STATS].on || (qn_cli_signalled() && !cli->quiet))
+        print_stats(model, result, out->prompt_done);
+    return code;
+}
 
 static int generate(const qn_cli *cli, quern_model *model,
                     const quern_request *request)
@@ -347,28 +456,15 @@ static int generate(const qn_cli *cli, quern_model *model,
         quern_generate(session, request, on_event, &out, &result, &error);
     qn_progress_end(&out.progress);
     qn_cli_watch(NULL);
-    int code = QN_EXIT_OK;
-    bool interrupted = status == QUERN_E_CANCELLED && qn_cli_signalled();
-    if (out.closed) {
+    int code;
+    if (!status || (status == QUERN_E_CANCELLED && qn_cli_signalled())) {
+        code = finish(&out, model, &result);
+    } else if (out.closed) {
         code = QN_EXIT_FAILURE;
-    } else if (status && !interrupted) {
+    } else {
         if (out.begun && !cli->json && qn_out_is_terminal())
             qn_out("\n", 1);
         code = qn_cli_fail_error(cli, &error);
-    } else {
-        if (!out.stream && !cli->json) {
-            out.newline = result.size && result.text[result.size - 1] == '\n';
-            if (!qn_out_text(result.text ? result.text : "", result.size))
-                code = QN_EXIT_FAILURE;
-        }
-        if (!cli->json && !out.newline && qn_out_is_terminal())
-            qn_out("\n", 1);
-        if (cli->json && !code)
-            code = print_summary(cli, model, &result);
-        if (cli->args.flag[QN_FLAG_STATS].on || (interrupted && !cli->quiet))
-            print_stats(model, &result);
-        if (interrupted)
-            code = qn_cli_signalled();
     }
     quern_result_free(&result);
     quern_session_free(session);
@@ -378,14 +474,12 @@ static int generate(const qn_cli *cli, quern_model *model,
 int qn_cli_run(qn_cli *cli)
 {
     const qn_arg *flag = cli->args.flag;
-    if (flag[QN_FLAG_RAW].on && flag[QN_FLAG_SYSTEM].given) {
-        qn_status status = qn_fail(QN_E_ARG, "--raw excludes --system");
-        return qn_cli_fail_status(cli, status, NULL);
-    }
     qn_buf prompt = QN_BUF_INIT, messages = QN_BUF_INIT;
     quern_model *model = NULL;
     int code;
-    qn_status status = read_prompt(&cli->args, &prompt);
+    qn_status status = check_flags(flag);
+    if (!status)
+        status = read_prompt(cli, &prompt);
     if (!status && !flag[QN_FLAG_RAW].on)
         status = make_messages(flag[QN_FLAG_SYSTEM].text, qn_buf_str(&prompt),
                                &messages);
@@ -393,12 +487,12 @@ int qn_cli_run(qn_cli *cli)
         code = qn_cli_fail_status(cli, status, NULL);
         goto done;
     }
-    code = qn_cli_load(cli, &model);
+    code = qn_cli_load(cli, cli->args.words[0], &model);
     if (code)
         goto done;
     quern_info info;
     quern_model_info(model, &info);
-    if (!flag[QN_FLAG_RAW].on && !info.has_chat_template) {
+    if (!flag[QN_FLAG_RAW].on && !info.chat_template) {
         code = qn_cli_fail(cli, QUERN_E_UNSUPPORTED, info.path,
                            "the model has no chat template",
                            "--raw continues a text; --chat-template gives one");

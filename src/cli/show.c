@@ -1,7 +1,6 @@
 /* show.c: `quern show`: what a model is, from its headers alone. */
 #include "cli.h"
-
-#include "base/alloc.h"
+#include "licence.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,11 +9,82 @@ typedef struct view {
     const qn_cli *cli;
     quern_model *model;
     quern_info info;
+    qn_licence licence;
+    /* Why the chat template can't be used; OK when it can, or is absent. */
+    quern_error template_error;
 } view;
 
 static bool asked(const view *v, qn_flag flag)
 {
     return v->cli->args.flag[flag].on;
+}
+
+/* ---- what the model can do ---- */
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Whether `name` stands in the template as a whole word. */
+static bool mentions(const view *v, const char *name)
+{
+    const char *source = v->info.chat_template;
+    size_t length = strlen(name);
+    for (const char *p = source; p && (p = strstr(p, name)); p += length)
+        if ((p == source || !is_word(p[-1])) && !is_word(p[length]))
+            return true;
+    return false;
+}
+
+static bool can_complete(const view *v)
+{
+    (void)v;
+    return true;
+}
+
+static bool can_chat(const view *v)
+{
+    return v->info.has_chat_template && !v->template_error.status;
+}
+
+static bool has_tools(const view *v)
+{
+    return can_chat(v) && mentions(v, "tools");
+}
+
+static bool can_think(const view *v)
+{
+    return can_chat(v) &&
+           (mentions(v, "enable_thinking") || mentions(v, "reasoning_content"));
+}
+
+static const struct {
+    const char *name;
+    bool (*has)(const view *v);
+} capabilities[] = {
+    {"completion", can_complete},
+    {"chat", can_chat},
+    {"tools", has_tools},
+    {"thinking", can_think},
+};
+
+enum { CAPABILITIES = sizeof capabilities / sizeof *capabilities };
+
+/* A template that does not parse is only seen when it is used.  What it says
+ * of a conversation is its own business, and no fault. */
+static void try_template(view *v)
+{
+    char *text = NULL;
+    quern_chat chat;
+    quern_chat_init(&chat);
+    chat.messages = "[{\"role\":\"user\",\"content\":\"\"}]";
+    quern_status status =
+        quern_render(v->model, &chat, &text, NULL, &v->template_error);
+    if (status == QUERN_E_ARG || !v->info.chat_template)
+        v->template_error.status = QUERN_OK;
+    quern_free(text);
 }
 
 /* ---- text ---- */
@@ -37,6 +107,28 @@ static void add_special(const view *v, qn_buf *out, const char *name,
     quern_free(text);
 }
 
+static void add_parameters(const view *v, qn_buf *out)
+{
+    double count = (double)v->info.parameters;
+    const char *unit = count >= 1e9 ? " G" : count >= 1e6 ? " M" : " k";
+    count /= count >= 1e9 ? 1e9 : count >= 1e6 ? 1e6 : 1e3;
+    qn_buf_printf(out, "parameters     %.1f%s in %zu tensors, %.1f MiB\n",
+                  count, unit, v->info.tensors,
+                  (double)v->info.weight_bytes / (1 << 20));
+}
+
+static void add_licence(const view *v, qn_buf *out)
+{
+    const qn_licence *l = &v->licence;
+    if (!l->name.size && !l->file.size)
+        return;
+    qn_buf_add_text(out, "licence        ");
+    qn_buf_add_str(out, qn_buf_str(&l->name));
+    if (l->file.size)
+        qn_buf_printf(out, "%sfile %s", l->name.size ? ", " : "", l->file.data);
+    qn_buf_add_char(out, '\n');
+}
+
 static void print_summary(const view *v, qn_buf *out)
 {
     const quern_info *i = &v->info;
@@ -47,9 +139,7 @@ static void print_summary(const view *v, qn_buf *out)
     qn_buf_printf(out, "architecture   %s\n", i->family);
     qn_buf_printf(out, "quantization   %s, %.2f bits per weight\n",
                   i->quantization, i->bits_per_weight);
-    qn_buf_printf(out, "parameters     %.1f M in %zu tensors, %.1f MiB\n",
-                  (double)i->parameters * 1e-6, i->tensors,
-                  (double)i->weight_bytes / (1 << 20));
+    add_parameters(v, out);
     qn_buf_printf(out, "layers         %d x %d wide, feed-forward %d\n",
                   i->layers, i->hidden, i->intermediate);
     qn_buf_printf(out, "attention      %d heads of %d, %d for keys and values",
@@ -64,7 +154,19 @@ static void print_summary(const view *v, qn_buf *out)
     qn_buf_printf(out, "vocabulary     %d logits, %s embeddings\n",
                   i->vocab_size, i->tied_embeddings ? "tied" : "untied");
     qn_buf_printf(out, "chat template  %s\n",
-                  i->has_chat_template ? "yes" : "none");
+                  !i->chat_template ? "none"
+                  : can_chat(v)     ? "yes"
+                                    : "not usable");
+    if (v->template_error.status)
+        qn_buf_printf(out, "               %s%s%s\n", v->template_error.where,
+                      *v->template_error.where ? ": " : "",
+                      v->template_error.message);
+    qn_buf_add_text(out, "capabilities  ");
+    for (int k = 0; k < CAPABILITIES; k++)
+        if (capabilities[k].has(v))
+            qn_buf_printf(out, " %s", capabilities[k].name);
+    qn_buf_add_char(out, '\n');
+    add_licence(v, out);
 }
 
 static void print_tokenizer(const view *v, qn_buf *out)
@@ -205,13 +307,25 @@ static int print_json(const view *v)
     qn_json_write_bool(&w, i->tied_embeddings);
     qn_json_write_key(&w, "has_chat_template");
     qn_json_write_bool(&w, i->has_chat_template);
+    write_text(&w, "chat_template_error",
+               v->template_error.status ? v->template_error.message : NULL);
+    qn_json_write_key(&w, "capabilities");
+    qn_json_write_array(&w);
+    for (int k = 0; k < CAPABILITIES; k++)
+        if (capabilities[k].has(v))
+            qn_json_write_text(&w, capabilities[k].name);
+    qn_json_write_array_end(&w);
+    write_text(&w, "licence",
+               v->licence.name.size ? v->licence.name.data : NULL);
+    write_text(&w, "licence_file",
+               v->licence.file.size ? v->licence.file.data : NULL);
     write_tokenizer(v, &w);
     if (asked(v, QN_FLAG_TEMPLATE))
         write_text(&w, "chat_template", i->chat_template);
     if (asked(v, QN_FLAG_TENSORS))
         write_tensors(v, &w);
     qn_json_write_object_end(&w);
-    return qn_out_line(v->cli, &line);
+    return qn_out_json(v->cli, &line);
 }
 
 /* ---- the command ---- */
@@ -229,29 +343,25 @@ static int print_parts(const view *v)
         print_tensors(v, &out);
     if (asked(v, QN_FLAG_TEMPLATE) && v->info.chat_template)
         qn_buf_printf(&out, "%s\n", v->info.chat_template);
-    qn_status status = qn_buf_status(&out);
-    int code = QN_EXIT_OK;
-    if (status)
-        code = qn_cli_fail_status(v->cli, status, NULL);
-    else if (!qn_out_text(out.data ? out.data : "", out.size))
-        code = QN_EXIT_FAILURE;
-    qn_buf_free(&out);
-    return code;
+    return qn_out_buffer(v->cli, &out);
 }
 
 int qn_cli_show(qn_cli *cli)
 {
     view v = {.cli = cli};
     cli->headers_only = true;
-    int code = qn_cli_load(cli, &v.model);
+    int code = qn_cli_load(cli, cli->args.words[0], &v.model);
     if (code)
         return code;
     quern_model_info(v.model, &v.info);
+    qn_licence_find(&v.licence, v.info.path, !strcmp(v.info.format, "gguf"));
+    try_template(&v);
     if (asked(&v, QN_FLAG_TEMPLATE) && !v.info.chat_template)
         code = qn_cli_fail(cli, QUERN_E_UNSUPPORTED, v.info.path,
                            "the model has no chat template", NULL);
     else
         code = cli->json ? print_json(&v) : print_parts(&v);
+    qn_licence_free(&v.licence);
     quern_model_free(v.model);
     return code;
 }

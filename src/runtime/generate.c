@@ -219,23 +219,28 @@ static qn_status take_token(answer *a, const qn_pick *pick, int32_t *out)
     return status;
 }
 
+/* The bytes of a token, kept as long as the answer. */
+static qn_status token_bytes(answer *a, int32_t id, const char **bytes,
+                             size_t *count)
+{
+    qn_buf buf = QN_BUF_INIT;
+    qn_status status = qn_tokenizer_token_bytes(a->model->tokenizer, &buf, id);
+    qn_str copy = {"", 0};
+    if (!status && !qn_arena_copy(&a->arena, &copy, qn_buf_str(&buf)))
+        status = QN_E_NOMEM;
+    qn_buf_free(&buf);
+    *bytes = copy.data;
+    *count = copy.size;
+    return status;
+}
+
 static qn_status describe_token(answer *a, quern_token *token, int32_t id)
 {
     const quern_request *r = a->request;
     *token = (quern_token){.id = id};
-    qn_buf bytes = QN_BUF_INIT;
-    qn_status status =
-        qn_tokenizer_token_bytes(a->model->tokenizer, &bytes, id);
-    qn_str copy;
-    if (!status && !qn_arena_copy(&a->arena, &copy, qn_buf_str(&bytes)))
-        status = QN_E_NOMEM;
-    qn_buf_free(&bytes);
-    if (status)
+    qn_status status = token_bytes(a, id, &token->bytes, &token->byte_count);
+    if (status || !r->logprobs || !a->sampled)
         return status;
-    token->bytes = copy.data;
-    token->byte_count = copy.size;
-    if (!r->logprobs || !a->sampled)
-        return QN_OK;
     token->logprob = qn_sampler_logprob(a->sampler, id);
     if (!r->top_logprobs)
         return QN_OK;
@@ -245,7 +250,9 @@ static qn_status describe_token(answer *a, quern_token *token, int32_t id)
         return QN_E_NOMEM;
     token->top_count = qn_sampler_top(a->sampler, top, r->top_logprobs);
     token->top = top;
-    return QN_OK;
+    for (int i = 0; i < token->top_count && !status; i++)
+        status = token_bytes(a, top[i].id, &top[i].bytes, &top[i].byte_count);
+    return status;
 }
 
 static qn_status add_token(answer *a, int32_t id)

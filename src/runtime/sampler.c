@@ -422,7 +422,7 @@ int qn_sampler_top(const qn_sampler *s, quern_top_logprob *out, int count)
         int at = found < count ? found++ : count - 1;
         for (; at > 0 && out[at - 1].logprob < lp; at--)
             out[at] = out[at - 1];
-        out[at] = (quern_top_logprob){id, lp};
+        out[at] = (quern_top_logprob){.id = id, .logprob = lp};
     }
     return found;
 }
