@@ -257,7 +257,7 @@ const int32_t *quern_session_ids(const quern_session *session);
 /* Forgets the tokens from `length` on. */
 quern_status quern_session_trim(quern_session *session, size_t length,
                                 quern_error *error);
-/* Forgets everything and gives the cache's memory back. */
+/* Forgets everything.  The memory is kept for what comes next. */
 void quern_session_reset(quern_session *session);
 
 /* ---- generation ---------------------------------------------------------- */

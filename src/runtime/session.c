@@ -57,7 +57,6 @@ void quern_session_reset(quern_session *s)
     drop_logits(s);
     qn_kv_cache_reset(s->cache);
     s->ids.size = 0;
-    mlx_clear_cache();
 }
 
 qn_status qn_session_keep(quern_session *s, size_t length)
