@@ -27,6 +27,7 @@
 #ifndef QN_CAPI_HANDLES_H
 #define QN_CAPI_HANDLES_H
 
+#include "base/map.h"
 #include "core/array.h"
 #include "core/stream.h"
 
@@ -93,6 +94,9 @@ static inline qn_list *qn_handle_arrays(mlx_vector_array handle)
 {
     return handle.ctx;
 }
+/* Keys include their zeros; values are arrays, texts. */
+const qn_map *qn_handle_array_map(mlx_map_string_to_array map);
+const qn_map *qn_handle_text_map(mlx_map_string_to_string map);
 
 /* Declares `name` as the object of `handle`, or reports and returns `failed`
  * (1 in the short forms). */
@@ -140,6 +144,11 @@ qn_status qn_handle_set_each(mlx_array *const *res, qn_array *const *arrays,
 qn_status qn_handle_copy_arrays(mlx_vector_array *res, const qn_list *list);
 qn_status qn_handle_copy_map(mlx_map_string_to_array *res,
                              mlx_map_string_to_array map);
+/* Two maps whose keys include their zeros and whose values are references and
+ * texts (qn_alloc): both are taken over, also on failure; both are stored or
+ * none. */
+qn_status qn_handle_set_maps(mlx_map_string_to_array *res_0, qn_map *map_0,
+                             mlx_map_string_to_string *res_1, qn_map *map_1);
 /* Streams are never freed, so a box only names one. */
 qn_status qn_handle_set_stream(mlx_stream *res, qn_stream *stream);
 /* Copies `size` bytes of text. */

@@ -219,10 +219,51 @@ int mlx_map_string_to_string_iterator_next(const char **key, const char **value,
     return 0;
 }
 
-/* ---- for closures ---- */
+/* ---- for closures and files ---- */
 
 qn_status qn_handle_copy_map(mlx_map_string_to_array *res,
                              mlx_map_string_to_array map)
 {
     return store_copy(&arrays, &res->ctx, ((const map_box *)map.ctx)->map);
+}
+
+const qn_map *qn_handle_array_map(mlx_map_string_to_array map)
+{
+    return map.ctx ? ((const map_box *)map.ctx)->map : NULL;
+}
+
+const qn_map *qn_handle_text_map(mlx_map_string_to_string map)
+{
+    return map.ctx ? ((const map_box *)map.ctx)->map : NULL;
+}
+
+/* The box that *ctx names or a new one. */
+static map_box *need_box(void **ctx)
+{
+    return *ctx ? *ctx : qn_calloc(1, sizeof(map_box));
+}
+
+static void fill_box(void **ctx, map_box *box, qn_map *map, const kind *k)
+{
+    qn_map *before = box->map;
+    box->map = map;
+    *ctx = box;
+    qn_map_free(before, k->drop);
+}
+
+qn_status qn_handle_set_maps(mlx_map_string_to_array *res_0, qn_map *map_0,
+                             mlx_map_string_to_string *res_1, qn_map *map_1)
+{
+    map_box *box_0 = need_box(&res_0->ctx);
+    map_box *box_1 = box_0 ? need_box(&res_1->ctx) : NULL;
+    if (!box_1) {
+        if (!res_0->ctx)
+            qn_free(box_0);
+        qn_map_free(map_0, arrays.drop);
+        qn_map_free(map_1, texts.drop);
+        return QN_E_NOMEM;
+    }
+    fill_box(&res_0->ctx, box_0, map_0, &arrays);
+    fill_box(&res_1->ctx, box_1, map_1, &texts);
+    return QN_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- arguments ---- */
 
@@ -285,12 +286,25 @@ static int run_step(const qn_json *step, const case_context *context)
 
 /* ---- the case ---- */
 
+/* Makes the folders between the scratch directory and the file. */
+static void make_folders(char *path, const case_context *context)
+{
+    char *slash = path + strlen(context->scratch);
+    while ((slash = strchr(slash + 1, '/'))) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
 static bool write_files(const qn_json *files, const case_context *context)
 {
     for (uint32_t i = 0; files && i < files->count; i++) {
         qn_buf bytes = QN_BUF_INIT;
         qn_str text;
         char *path = qn_path_join(context->scratch, case_keep(files->keys[i]));
+        if (path)
+            make_folders(path, context);
         bool good = qn_json_as_str(&files->items[i], &text) && path &&
                     case_base64(text, &bytes) &&
                     !qn_file_write_atomic(path, bytes.data ? bytes.data : "",
