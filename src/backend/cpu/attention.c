@@ -7,8 +7,8 @@
  * would have done it.  Which way is taken changes no bit. */
 #include "cpu.h"
 
+#include "backend/cpu/kernels/attention/attention.h"
 #include "base/alloc.h"
-#include "kernels/attention/attention.h"
 #include "ops/params.h"
 #include "pool.h"
 

@@ -9,7 +9,7 @@
 
 #include "backend/common/output.h"
 #include "backend/common/plan.h"
-#include "kernels/map/map.h"
+#include "backend/cpu/kernels/map/map.h"
 #include "ops/ops.h"
 #include "pool.h"
 

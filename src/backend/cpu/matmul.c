@@ -12,9 +12,9 @@
 #include "cpu.h"
 
 #include "backend/common/plan.h"
+#include "backend/cpu/kernels/gemm/gemm.h"
+#include "backend/cpu/kernels/rowdot/rowdot.h"
 #include "base/alloc.h"
-#include "kernels/gemm/gemm.h"
-#include "kernels/rowdot/rowdot.h"
 #include "ops/params.h"
 #include "pool.h"
 

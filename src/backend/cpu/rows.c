@@ -8,8 +8,8 @@
 
 #include "backend/common/output.h"
 #include "backend/common/plan.h"
+#include "backend/cpu/kernels/rows/rows.h"
 #include "base/alloc.h"
-#include "kernels/rows/rows.h"
 #include "ops/ops.h"
 #include "ops/params.h"
 #include "pool.h"
