@@ -309,14 +309,18 @@ static bool on_event(void *data, const quern_event *event)
     return !out->closed;
 }
 
-/* Tokens per second; the prompt's first token comes out of its computation,
- * so decoding has made one token less. */
-static double prompt_rate(const quern_result *r)
+/* Tokens per second.  `done` tokens of the prompt were computed: fewer than it
+ * has when the work was stopped. */
+static double prompt_rate(const quern_result *r, int64_t done)
 {
-    int64_t computed = r->prompt_tokens - r->cached_tokens;
-    return r->prompt_seconds > 0 ? (double)computed / r->prompt_seconds : 0;
+    int64_t computed = done - r->cached_tokens;
+    return r->prompt_seconds > 0 && computed > 0
+               ? (double)computed / r->prompt_seconds
+               : 0;
 }
 
+/* The first token comes out of the prompt's computation, so decoding has made
+ * one token less. */
 static double decode_rate(const quern_result *r)
 {
     int64_t steps = r->completion_tokens - 1;
@@ -326,7 +330,7 @@ static double decode_rate(const quern_result *r)
 }
 
 static int print_summary(const qn_cli *cli, const quern_model *model,
-                         const quern_result *r)
+                         const quern_result *r, int64_t done)
 {
     quern_info info;
     size_t peak;
@@ -365,7 +369,7 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     } timings[] = {
         {"load_s", info.load_seconds},
         {"prompt_s", r->prompt_seconds},
-        {"prompt_tokens_per_s", prompt_rate(r)},
+        {"prompt_tokens_per_s", prompt_rate(r, done)},
         {"ttft_s", r->first_token_seconds},
         {"decode_s", r->decode_seconds},
         {"decode_tokens_per_s", decode_rate(r)},
@@ -387,26 +391,20 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     return qn_out_json(cli, &line);
 }
 
-/* `done` tokens of the prompt were computed: fewer than it has when the work
- * was stopped. */
 static void print_stats(const quern_model *model, const quern_result *r,
                         int64_t done)
 {
     quern_info info;
     size_t peak;
     char part[48] = "", text[320];
-    int64_t computed = done - r->cached_tokens;
     quern_model_info(model, &info);
     quern_memory(NULL, &peak, NULL);
     if (done < r->prompt_tokens)
         snprintf(part, sizeof part, "%lld of ", (long long)done);
-    int n =
-        snprintf(text, sizeof text,
-                 "prompt %s%lld tokens (%lld cached), %.1f tokens/s; ", part,
-                 (long long)r->prompt_tokens, (long long)r->cached_tokens,
-                 r->prompt_seconds > 0 && computed > 0
-                     ? (double)computed / r->prompt_seconds
-                     : 0);
+    int n = snprintf(text, sizeof text,
+                     "prompt %s%lld tokens (%lld cached), %.1f tokens/s; ",
+                     part, (long long)r->prompt_tokens,
+                     (long long)r->cached_tokens, prompt_rate(r, done));
     if (r->first_token_seconds > 0)
         n += snprintf(text + n, sizeof text - (size_t)n, "first token %.3f s; ",
                       r->first_token_seconds);
@@ -431,7 +429,7 @@ static int finish(output *out, const quern_model *model,
         qn_out_text(result->text ? result->text : "", result->size);
     }
     if (cli->json)
-        code = print_summary(cli, model, result);
+        code = print_summary(cli, model, result, out->prompt_done);
     else if (!out->newline && qn_out_is_terminal())
         qn_out("\n", 1);
     if (cli->args.flag[QN_FLAG_STATS].on || (qn_cli_signalled() && !cli->quiet))
