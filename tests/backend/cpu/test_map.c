@@ -196,7 +196,10 @@ static qn_array *operand(qn_dtype dtype, bool second, const int *shape,
     qn_array *a = array_of(dtype, NULL, shape, ndim);
     for (size_t i = 0; i < a->size; i++) {
         size_t at = second && i < SPECIALS * SPECIALS ? i / SPECIALS : i;
-        element_put(place_of(a, i), dtype, value_at(at, &seed));
+        double value = value_at(at, &seed);
+        if (!qn_dtype_is_float(dtype))
+            value = floor(test_random(&seed) * 100);
+        element_put(place_of(a, i), dtype, value);
     }
     return a;
 }
