@@ -18,6 +18,7 @@
 #include <math.h>
 
 typedef int32_t VI __attribute__((vector_size(4 * VF_LANES)));
+typedef uint32_t VU __attribute__((vector_size(4 * VF_LANES)));
 
 /* ---- any floating type; `type` is a constant wherever these are used ---- */
 
@@ -117,11 +118,12 @@ VF_INLINE VF vf_log(VF x)
     /* x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2). */
     VM small = vm_lt(x, vf_set1(0x1p-126f));
     VF y = vf_select(small, vf_mul(x, vf_set1(0x1p23f)), x);
-    VI bits = (VI)y, root = (VI)vf_set1(0x1.6a09e6p-1f);
-    VI exponent = (bits - root) >> 23;
+    /* Bits of negative numbers wrap; their logarithm is NaN in the end. */
+    VU bits = (VU)y, root = (VU)vf_set1(0x1.6a09e6p-1f);
+    VI exponent = (VI)(bits - root) >> 23;
     VF e = (VF) __builtin_convertvector(exponent, VF);
     e = vf_select(small, vf_sub(e, vf_set1(23.0f)), e);
-    VF f = vf_sub((VF)(bits - (exponent << 23)), vf_set1(1.0f));
+    VF f = vf_sub((VF)(bits - ((VU)exponent << 23)), vf_set1(1.0f));
     VF p = vf_set1(0x1.1457c4p-4f);
     p = vf_fma(p, f, vf_set1(-0x1.de3c1cp-4f));
     p = vf_fma(p, f, vf_set1(0x1.e6f062p-4f));
