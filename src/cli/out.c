@@ -183,6 +183,22 @@ static const char *flag_name(const char *where, char out[64])
     return qn_args_has(out + 2) ? out : where;
 }
 
+/* "ctx: ..." about the place "ctx", "file: ctx" or "file: $.ctx" says the name
+ * once. */
+static const char *without_name(const char *message, const char *where)
+{
+    size_t length = strcspn(message, ":"), size = strlen(where);
+    if (!length || !message[length] || size < length ||
+        memcmp(where + size - length, message, length) != 0)
+        return message;
+    const char *before = where + size - length;
+    bool whole = before == where || before[-1] == ' ' ||
+                 (before[-1] == '.' && strstr(where, "$."));
+    if (!whole)
+        return message;
+    return message + length + 1 + (message[length + 1] == ' ');
+}
+
 static void print_error_json(quern_status status, const char *where,
                              const char *message, const char *hint)
 {
@@ -214,11 +230,9 @@ int qn_cli_fail(const qn_cli *cli, quern_status status, const char *where,
                 const char *message, const char *hint)
 {
     char name[64];
-    size_t length = strlen(where);
-    /* "ctx: ..." about the value ctx says its place once. */
-    if (length && !strncmp(message, where, length) && message[length] == ':')
-        message += length + 1 + (message[length + 1] == ' ');
-    where = flag_name(where, name);
+    message = without_name(message, where);
+    if (status == QUERN_E_ARG)
+        where = flag_name(where, name);
     if (!*message)
         message = quern_status_name(status);
     qn_err_line((const char *const[]){"quern: ", cli->command,

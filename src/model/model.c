@@ -39,7 +39,7 @@ static int likeness(const qn_family *family, const qn_weights *weights)
     return 100 * found / count;
 }
 
-static qn_status unknown_family(const qn_weights *weights, const char *type)
+static qn_status unknown_family(const qn_weights *weights, qn_str type)
 {
     qn_buf list = QN_BUF_INIT;
     int best = 0;
@@ -54,21 +54,26 @@ static qn_status unknown_family(const qn_weights *weights, const char *type)
     }
     qn_status status = qn_buf_status(&list);
     if (!status)
-        status = qn_fail(QN_E_UNSUPPORTED,
-                         "model type '%s' is not supported (%s are)%s%s", type,
-                         list.data,
-                         nearest ? "; by its tensors it is nearest to " : "",
-                         nearest ? nearest : "");
+        status = qn_fail(
+            QN_E_UNSUPPORTED, "model type '%.*s' is not supported (%s are)%s%s",
+            (int)(type.size < 64 ? type.size : 64), type.data, list.data,
+            nearest ? "; by its tensors it is nearest to " : "",
+            nearest ? nearest : "");
     qn_buf_free(&list);
     return qn_fail_where(status, "%s", qn_weights_path(weights));
 }
 
-static const qn_family *find_family(const char *type)
+static const qn_family *find_family(qn_str type)
 {
     for (size_t i = 0; i < FAMILY_COUNT; i++)
-        if (!strcmp(families[i].type, type))
+        if (qn_str_is(type, families[i].type))
             return families[i].family;
     return NULL;
+}
+
+qn_status qn_model_check_family(const qn_weights *weights, qn_str type)
+{
+    return find_family(type) ? QN_OK : unknown_family(weights, type);
 }
 
 static qn_status load_state(qn_model *model, qn_weights *weights,
@@ -99,10 +104,11 @@ static qn_status load_state(qn_model *model, qn_weights *weights,
 
 qn_status qn_model_check(const qn_weights *weights, const qn_config *config)
 {
-    const qn_family *family = find_family(config->family);
-    if (!family)
-        return unknown_family(weights, config->family);
-    qn_status status = family->check(config);
+    qn_str type = qn_str_of(config->family);
+    qn_status status = qn_model_check_family(weights, type);
+    if (status)
+        return status;
+    status = find_family(type)->check(config);
     return status ? qn_fail_where(status, "%s", qn_weights_path(weights))
                   : QN_OK;
 }
@@ -116,7 +122,7 @@ qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
     qn_model *model = qn_calloc(1, sizeof *model);
     if (!model)
         return QN_E_NOMEM;
-    model->family = find_family(config->family);
+    model->family = find_family(qn_str_of(config->family));
     model->config = *config;
     model->dtype = options->dtype;
     model->stream = options->stream;

@@ -460,7 +460,7 @@ static qn_status scan_directory(qn_weights *w)
         status = foreign ? qn_fail(QN_E_UNSUPPORTED,
                                    "weights are in a form that is not read; "
                                    "`quern convert` makes safetensors of it")
-                         : qn_fail(QN_E_IO, "no model*.safetensors here");
+                         : qn_fail(QN_E_NOTFOUND, "no model*.safetensors here");
         status = qn_fail_where(status, "%s", w->dir);
     }
     if (found.count)

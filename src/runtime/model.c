@@ -74,6 +74,22 @@ static const char *dtype_name(mlx_dtype dtype)
     return dtype == MLX_FLOAT32 ? "f32" : dtype == MLX_FLOAT16 ? "f16" : "bf16";
 }
 
+/* Puts `file` and `mark` in front of the place that the error already has,
+ * unless that begins with the model's path. */
+static qn_status below(const quern_model *m, qn_status status, const char *file,
+                       const char *mark)
+{
+    qn_error error;
+    if (!status)
+        return QN_OK;
+    qn_error_save(&error);
+    if (!strncmp(error.where, m->path, strlen(m->path)))
+        return status;
+    qn_status again = qn_fail(status, "%s", error.text);
+    return qn_fail_where(again, "%s%s%s", file, *error.where ? mark : "",
+                         error.where);
+}
+
 /* ---- files beside the weights ---- */
 
 /* A whole file of the directory; *text is NULL when it is not there. */
@@ -94,6 +110,14 @@ static qn_status read_beside(const char *dir, const char *name, size_t limit,
         qn_fail_where(status, "%s", path);
     qn_free(path);
     return status;
+}
+
+static bool has_beside(const char *dir, const char *name)
+{
+    char *path = qn_path_join(dir, name);
+    bool found = path && qn_path_exists(path);
+    qn_free(path);
+    return found;
 }
 
 /* The same, parsed; *doc is NULL when it is not there. */
@@ -136,6 +160,12 @@ static qn_status load_directory_tokenizer(quern_model *m, const char *dir)
     size_t json_size = 0, config_size = 0;
     qn_status status = read_beside(dir, "tokenizer.json", MAX_TOKENIZER_FILE,
                                    true, &json, &json_size);
+    if (status == QN_E_NOTFOUND && has_beside(dir, "tokenizer.model")) {
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "a tokenizer in this form is not read; expected "
+                         "tokenizer.json");
+        qn_fail_where(status, "%s/tokenizer.model", dir);
+    }
     if (!status)
         status = read_beside(dir, "tokenizer_config.json", MAX_SMALL_FILE,
                              false, &config, &config_size);
@@ -145,7 +175,7 @@ static qn_status load_directory_tokenizer(quern_model *m, const char *dir)
             (qn_bytes){(const uint8_t *)config, config_size});
     qn_free(json);
     qn_free(config);
-    return status ? qn_fail_where(status, "%s/tokenizer.json", dir) : QN_OK;
+    return below(m, status, dir, "/");
 }
 
 static qn_status load_tokenizer(quern_model *m, const qn_weights *weights)
@@ -153,8 +183,7 @@ static qn_status load_tokenizer(quern_model *m, const qn_weights *weights)
     const qn_gguf *gguf = qn_weights_gguf(weights);
     if (!gguf)
         return load_directory_tokenizer(m, qn_weights_dir(weights));
-    qn_status status = qn_tokenizer_from_gguf(&m->tokenizer, gguf);
-    return status ? qn_fail_where(status, "%s", m->path) : QN_OK;
+    return below(m, qn_tokenizer_from_gguf(&m->tokenizer, gguf), m->path, ": ");
 }
 
 /* ---- templates ---- */
@@ -318,7 +347,7 @@ static qn_status read_generation_config(quern_model *m, const char *dir,
     if (!status && ends && ends->type != QN_JSON_T_NULL)
         status = qn_config_set_end_ids(config, ends, where);
     qn_json_doc_free(doc);
-    return status ? qn_fail_where(status, "%s", where) : QN_OK;
+    return below(m, status, where, ": ");
 }
 
 /* ---- putting it together ---- */
@@ -454,6 +483,22 @@ static qn_status check_directory(const char *path)
     return status;
 }
 
+/* A model of a family that is not supported is told so before its other keys
+ * are looked for, which need not be the ones we know. */
+static qn_status check_family(const qn_weights *weights)
+{
+    const qn_gguf *gguf = qn_weights_gguf(weights);
+    qn_json_doc *doc = NULL;
+    qn_str name = {"", 0};
+    if (gguf)
+        qn_gguf_get_str(gguf, "general.architecture", &name);
+    else if (!parse_beside(qn_weights_dir(weights), "config.json", &doc) && doc)
+        qn_json_as_str(qn_json_get(qn_json_root(doc), "model_type"), &name);
+    qn_status status = name.size ? qn_model_check_family(weights, name) : QN_OK;
+    qn_json_doc_free(doc);
+    return status;
+}
+
 static qn_status load(quern_model *m, const quern_options *options)
 {
     qn_weights *weights = NULL;
@@ -467,6 +512,8 @@ static qn_status load(quern_model *m, const quern_options *options)
         status = check_directory(m->path);
     if (!status)
         status = qn_weights_open(&weights, m->path);
+    if (!status)
+        status = check_family(weights);
     if (!status && qn_weights_gguf(weights))
         status =
             qn_config_from_gguf(&config, qn_weights_gguf(weights), m->path);

@@ -127,7 +127,7 @@ static void test_missing_things_are_told_apart(void **state)
     check_error(qn_weights_open(&w, config), QN_E_UNSUPPORTED, "directory");
     qn_free(config);
     remove_file("model.safetensors");
-    check_error(open_dir(), QN_E_IO, "no model*.safetensors");
+    check_error(open_dir(), QN_E_NOTFOUND, "no model*.safetensors");
     temp_write_text(dir, "pytorch_model.bin", "junk");
     check_error(open_dir(), QN_E_UNSUPPORTED, "quern convert");
 }
