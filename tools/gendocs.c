@@ -73,29 +73,31 @@ static void make_page(void)
 
     put("\n## Of one element\n\n"
         "| name | types | result | meaning |\n| --- | --- | --- | --- |\n");
-#define QN_UNARY(id, name, types, result, element, doc)                        \
+#define QN_UNARY(id, name, types, result, gradient, element, doc)              \
     ROW("`" #name "`", #types, #result, doc);
 #include "ops/ops.def"
 
     put("\n## Of two elements\n\nOperands are promoted and broadcast.\n\n"
         "| name | types | result | meaning |\n| --- | --- | --- | --- |\n");
-#define QN_BINARY(id, name, types, result, element, doc)                       \
+#define QN_BINARY(id, name, types, result, gradient, element, doc)             \
     ROW("`" #name "`", #types, #result, doc);
 #include "ops/ops.def"
 
     put("\n## Reductions\n\nOver all axes, one (`_axis`) or some (`_axes`).\n\n"
         "| name | types | meaning |\n| --- | --- | --- |\n");
-#define QN_REDUCE(id, name, types, doc) ROW("`" #name "`", #types, doc);
+#define QN_REDUCE(id, name, types, gradient, doc)                              \
+    ROW("`" #name "`", #types, doc);
 #include "ops/ops.def"
 
     put("\n## Scans\n\nOf the flattened array, or along an axis (`_axis`).\n\n"
         "| name | types | meaning |\n| --- | --- | --- |\n");
-#define QN_SCAN(id, name, types, doc) ROW("`" #name "`", #types, doc);
+#define QN_SCAN(id, name, types, gradient, doc)                                \
+    ROW("`" #name "`", #types, doc);
 #include "ops/ops.def"
 
     put("\n## Other primitives\n\nWhat backends compute besides these.\n\n"
         "| name | inputs | rules in | meaning |\n| --- | --- | --- | --- |\n");
-#define QN_PRIM(id, name, inputs, file, doc)                                   \
+#define QN_PRIM(id, name, inputs, file, gradient, batch, again, doc)           \
     ROW("`" #name "`", inputs_text(inputs), "`ops/" #file ".c`", doc);
 #include "ops/ops.def"
 

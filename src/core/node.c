@@ -7,6 +7,7 @@
 #include "node.h"
 
 #include "base/alloc.h"
+#include "record.h"
 
 #include <stdalign.h>
 #include <string.h>
@@ -37,6 +38,9 @@ too_large:
 qn_status qn_node_attach(const qn_node_spec *spec, qn_array *const *outputs,
                          int noutputs)
 {
+    qn_status status = qn_record_reserve(spec->ninputs + noutputs);
+    if (status)
+        return status;
     qn_node *node = node_alloc(spec, noutputs);
     if (!node)
         return QN_E_NOMEM;
@@ -55,9 +59,12 @@ qn_status qn_node_attach(const qn_node_spec *spec, qn_array *const *outputs,
     }
     if (spec->params_size)
         memcpy(node->params, spec->params, spec->params_size);
+    node->params_size = spec->params_size;
     node->params_free = spec->params_free;
+    node->params_ref = spec->params_ref;
     node->mark = 0;
     node->next = NULL;
+    qn_record_note(node);
     return QN_OK;
 }
 
@@ -74,6 +81,36 @@ qn_status qn_node_new(qn_array **out, const qn_node_spec *spec, qn_dtype dtype,
         return status;
     }
     *out = array;
+    return QN_OK;
+}
+
+qn_status qn_node_again(qn_array **out, const qn_node *node,
+                        qn_array *const *inputs, qn_array *const *outputs)
+{
+    qn_node_spec spec = {.op = node->op,
+                         .stream = node->stream,
+                         .inputs = inputs,
+                         .ninputs = node->ninputs,
+                         .params = node->params,
+                         .params_size = node->params_size,
+                         .params_free = node->params_free,
+                         .params_ref = node->params_ref};
+    qn_status status = QN_OK;
+    int made = 0;
+    for (; made < node->noutputs && !status; made++)
+        status = qn_array_new(&out[made], outputs[made]->dtype,
+                              outputs[made]->shape, outputs[made]->ndim);
+    if (status)
+        made--;
+    else
+        status = qn_node_attach(&spec, out, node->noutputs);
+    if (status) {
+        while (made)
+            qn_array_delete(out[--made]);
+        return status;
+    }
+    if (node->params_ref)
+        node->params_ref(out[0]->node->params);
     return QN_OK;
 }
 

@@ -33,7 +33,9 @@ struct qn_node {
     qn_array **inputs;
     qn_array **outputs; /* not held */
     void *params;       /* aligned for any type; owned; NULL: none */
+    size_t params_size;
     void (*params_free)(void *params); /* frees what params point at; NULL */
+    void (*params_ref)(void *params);
     uint64_t mark; /* of the evaluation that visited it last */
     qn_node *next; /* among those being destroyed */
 };
@@ -46,6 +48,9 @@ typedef struct qn_node_spec {
     const void *params; /* copied bytewise */
     size_t params_size;
     void (*params_free)(void *params);
+    /* Makes a bytewise copy of params one to be freed too.  NULL with a
+     * params_free: params can't be copied. */
+    void (*params_ref)(void *params);
 } qn_node_spec;
 
 /* Makes a node and its outputs: outputs[i] arrives as a new array from
@@ -57,6 +62,17 @@ qn_status qn_node_attach(const qn_node_spec *spec, qn_array *const *outputs,
 /* The common case: one new output of this dtype and shape. */
 qn_status qn_node_new(qn_array **out, const qn_node_spec *spec, qn_dtype dtype,
                       const int *shape, int ndim);
+
+/* Whether an operation can be made again: its params can be copied. */
+static inline bool qn_node_copyable(const qn_node *node)
+{
+    return !node->params_free || node->params_ref;
+}
+/* A copyable operation again, on inputs of the same types and shapes as the
+ * first time; outputs[i] tells the type and the shape of out[i].  On failure
+ * none is made. */
+qn_status qn_node_again(qn_array **out, const qn_node *node,
+                        qn_array *const *inputs, qn_array *const *outputs);
 
 qn_node *qn_node_ref(qn_node *node);
 /* Gives up `count` references; never recurses. */

@@ -15,7 +15,8 @@ static qn_status prepare(qn_array **out, qn_array *x, qn_dtype dtype,
     qn_status status = qn_op_astype(&typed, x, dtype, s);
     if (status)
         return status;
-    status = qn_op_broadcast_to(out, typed, dims->dim, (size_t)dims->ndim, s);
+    status =
+        qn_op_broadcast_derived(out, typed, dims->dim, (size_t)dims->ndim, s);
     qn_array_unref(typed);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "scope.h"
 
 #include "base/f16.h"
+#include "core/record.h"
 
 #include <limits.h>
 #include <math.h>
@@ -103,14 +104,42 @@ qn_status qn_op_full_value(qn_array **out, const int *shape, size_t ndim,
     return status;
 }
 
+qn_status qn_op_broadcast_like(qn_array **out, qn_array *value, qn_array *x,
+                               qn_stream *s)
+{
+    if (!qn_record_shapeless())
+        return qn_op_broadcast_derived(out, value, x->shape, (size_t)x->ndim,
+                                       s);
+    /* A choice, always of the value, follows x when it is made again. */
+    qn_scope c;
+    qn_scope_begin(&c, s);
+    qn_array *yes = scalar(&c, 1, QN_BOOL);
+    return qn_scope_end(&c, out,
+                        where(&c, yes, value, cast(&c, x, value->dtype)));
+}
+
+static qn_status constant_like(qn_array **out, double value, qn_array *x,
+                               qn_stream *s)
+{
+    if (!qn_record_shapeless())
+        return qn_op_full_value(out, x->shape, (size_t)x->ndim, value, x->dtype,
+                                s);
+    qn_scope c;
+    qn_scope_begin(&c, s);
+    qn_array *one = scalar_of(&c, value, x), *made = NULL;
+    if (!c.status)
+        qn_scope_hold(&c, qn_op_broadcast_like(&made, one, x, s), &made);
+    return qn_scope_end(&c, out, made);
+}
+
 qn_status qn_op_zeros_like(qn_array **out, qn_array *x, qn_stream *s)
 {
-    return qn_op_full_value(out, x->shape, (size_t)x->ndim, 0, x->dtype, s);
+    return constant_like(out, 0, x, s);
 }
 
 qn_status qn_op_ones_like(qn_array **out, qn_array *x, qn_stream *s)
 {
-    return qn_op_full_value(out, x->shape, (size_t)x->ndim, 1, x->dtype, s);
+    return constant_like(out, 1, x, s);
 }
 
 /* ---- ranges ---- */

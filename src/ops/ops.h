@@ -134,6 +134,9 @@ qn_status qn_op_where(qn_array **out, qn_array *condition, qn_array *x,
 qn_status qn_op_scalar(qn_array **out, double value, qn_dtype dtype);
 qn_status qn_op_full(qn_array **out, const int *shape, size_t ndim,
                      qn_array *value, qn_dtype dtype, qn_stream *s);
+/* `value` in the shape of x, whatever x is when the operation is made again. */
+qn_status qn_op_broadcast_like(qn_array **out, qn_array *value, qn_array *x,
+                               qn_stream *s);
 /* zeros, ones and other constants. */
 qn_status qn_op_full_value(qn_array **out, const int *shape, size_t ndim,
                            double value, qn_dtype dtype, qn_stream *s);
@@ -183,6 +186,12 @@ qn_status qn_op_broadcast_arrays(qn_array **out, qn_array *const *arrays,
 qn_status qn_op_contiguous(qn_array **out, qn_array *x, bool allow_col_major,
                            qn_stream *s);
 qn_status qn_op_copy(qn_array **out, qn_array *x, qn_stream *s);
+/* The same with a shape that a builder derived from its inputs', for which
+ * another one may come when the operation is made again (rules.h). */
+qn_status qn_op_broadcast_derived(qn_array **out, qn_array *x, const int *shape,
+                                  size_t ndim, qn_stream *s);
+qn_status qn_op_reshape_derived(qn_array **out, qn_array *x, const int *shape,
+                                size_t ndim, qn_stream *s);
 /* One dimension may be -1: what is left. */
 qn_status qn_op_reshape(qn_array **out, qn_array *x, const int *shape,
                         size_t ndim, qn_stream *s);
@@ -206,6 +215,7 @@ qn_status qn_op_moveaxis(qn_array **out, qn_array *x, int source,
 qn_status qn_op_number_of_elements(qn_array **out, qn_array *x, const int *axes,
                                    size_t naxes, bool inverted, qn_dtype dtype,
                                    qn_stream *s);
+qn_status qn_op_stop_gradient(qn_array **out, qn_array *x, qn_stream *s);
 /* out[i] is inputs[i], made to wait for the dependencies. */
 qn_status qn_op_depends(qn_array **out, qn_array *const *inputs, size_t ninputs,
                         qn_array *const *dependencies, size_t ndependencies,
@@ -342,6 +352,11 @@ qn_status qn_op_quantized_matmul(qn_array **out, qn_array *x, qn_array *w,
                                  bool transpose, const int *group_size,
                                  const int *bits, const char *mode,
                                  qn_stream *s);
+/* Either way round; `keep` as in the extension below. */
+qn_status qn_op_quantized_product(qn_array **out, qn_array *x, qn_array *w,
+                                  qn_array *scales, qn_array *biases,
+                                  bool transpose, int group_size, int bits,
+                                  const char *mode, bool keep, qn_stream *s);
 /* The extension: x w^T in the type of x whatever the scales' type; groups of
  * 16 too. */
 qn_status qn_op_quantized_matmul_keep(qn_array **out, qn_array *x, qn_array *w,

@@ -52,7 +52,30 @@ typedef struct qn_as_strided_params {
     size_t offset;                /* elements */
 } qn_as_strided_params;
 
-/* BROADCAST, COPY, RESHAPE: none; shapes say it. */
+/* BROADCAST, COPY, RESHAPE: shapes say it.  What BROADCAST and RESHAPE have
+ * besides tells how the shape was found; backends don't look at it. */
+typedef struct qn_broadcast_params {
+    bool derived; /* by a builder from the shapes of its operands */
+} qn_broadcast_params;
+
+typedef struct qn_reshape_params {
+    bool given; /* by the program */
+    int open;   /* the dimension that it left open; -1: none */
+} qn_reshape_params;
+
+/* The product of the input's lengths along some axes, or its inverse, in the
+ * output's type. */
+typedef struct qn_number_of_elements_params {
+    int naxes;
+    int axes[QN_MAX_NDIM];
+    bool inverted;
+} qn_number_of_elements_params;
+
+/* CUSTOM: inputs nprimals arrays, then what the outputs are. */
+typedef struct qn_custom_params {
+    struct qn_custom *custom; /* a reference */
+    int nprimals;
+} qn_custom_params;
 
 typedef struct qn_contiguous_params {
     bool allow_col_major;

@@ -360,11 +360,20 @@ qn_status qn_op_quantized_matmul_keep(qn_array **out, qn_array *x, qn_array *w,
                                       int group_size, int bits,
                                       const char *mode, qn_stream *s)
 {
+    return qn_op_quantized_product(out, x, w, scales, biases, true, group_size,
+                                   bits, mode, true, s);
+}
+
+qn_status qn_op_quantized_product(qn_array **out, qn_array *x, qn_array *w,
+                                  qn_array *scales, qn_array *biases,
+                                  bool transpose, int group_size, int bits,
+                                  const char *mode, bool keep, qn_stream *s)
+{
     static const char op[] = "quantized_matmul";
     qn_quant_params p;
     qn_status status = format_of(&p, op, &group_size, &bits, mode, true);
     if (status)
         return status;
-    p.transpose = true;
-    return product(out, op, x, w, scales, biases, &p, true, s);
+    p.transpose = transpose;
+    return product(out, op, x, w, scales, biases, &p, keep, s);
 }

@@ -6,6 +6,8 @@
 #include "params.h"
 #include "scope.h"
 
+#include "core/record.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,9 +122,31 @@ static qn_dtype sum_type(qn_dtype d)
     return d == QN_FLOAT16 || d == QN_BFLOAT16 ? QN_FLOAT32 : d;
 }
 
-/* The mean in the type of the sum, or float32 for integers. */
-static qn_array *mean(qn_scope *c, qn_array *x, const reduction *r,
-                      double count, bool keepdims)
+/* The number of elements that make one, less `ddof`, not below 0: a number, or
+ * where the graph is to serve other shapes too, what they will have. */
+static qn_array *count_of(qn_scope *c, qn_array *x, const reduction *r,
+                          int ddof, qn_dtype type)
+{
+    double freedom = (double)r->count - ddof;
+    if (!qn_record_shapeless())
+        return scalar(c, freedom > 0 ? freedom : 0, type);
+    qn_array *count = NULL;
+    if (!c->status)
+        qn_scope_hold(c,
+                      qn_op_number_of_elements(&count, x, r->params.axes,
+                                               (size_t)r->params.naxes, false,
+                                               type, c->stream),
+                      &count);
+    if (!ddof)
+        return count;
+    return binary(c, QN_OP_MAXIMUM, sub(c, count, scalar(c, ddof, type)),
+                  scalar(c, 0, type));
+}
+
+/* The sum divided by the number of elements less `ddof`, in the type of the
+ * sum, or float32 for integers. */
+static qn_array *mean(qn_scope *c, qn_array *x, const reduction *r, int ddof,
+                      bool keepdims)
 {
     if (c->status)
         return NULL;
@@ -131,7 +155,8 @@ static qn_array *mean(qn_scope *c, qn_array *x, const reduction *r,
                            (size_t)r->params.naxes, keepdims);
     if (c->status)
         return NULL;
-    return divide(c, sum, scalar(c, count, qn_promote_float(sum->dtype)));
+    return divide(c, sum,
+                  count_of(c, x, r, ddof, qn_promote_float(sum->dtype)));
 }
 
 qn_status qn_op_mean(qn_array **out, qn_array *x, const int *axes, size_t naxes,
@@ -146,7 +171,7 @@ qn_status qn_op_mean(qn_array **out, qn_array *x, const int *axes, size_t naxes,
         return qn_op_astype(out, x, result, s);
     qn_scope c;
     qn_scope_begin(&c, s);
-    qn_array *y = mean(&c, x, &r, (double)r.count, keepdims);
+    qn_array *y = mean(&c, x, &r, 0, keepdims);
     return qn_scope_end(&c, out, cast(&c, y, result));
 }
 
@@ -158,13 +183,11 @@ static qn_array *variance(qn_scope *c, qn_array *x, const reduction *r,
     if (type == QN_FLOAT16 || type == QN_BFLOAT16)
         type = QN_FLOAT32;
     qn_array *y = cast(c, x, type);
-    y = sub(c, y, mean(c, y, r, (double)r->count, true));
+    y = sub(c, y, mean(c, y, r, 0, true));
     if (type == QN_COMPLEX64)
         y = unary(c, QN_OP_ABS, y);
     /* A count at or below ddof leaves no degrees of freedom: NaN or inf. */
-    double freedom = (double)r->count - ddof;
-    return mean(c, unary(c, QN_OP_SQUARE, y), r, freedom > 0 ? freedom : 0,
-                keepdims);
+    return mean(c, unary(c, QN_OP_SQUARE, y), r, ddof, keepdims);
 }
 
 static qn_status spread(qn_array **out, const char *op, qn_array *x,

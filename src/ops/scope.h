@@ -106,8 +106,8 @@ static inline qn_array *cast(qn_scope *c, qn_array *x, qn_dtype dtype)
 }
 static inline qn_array *reshape(qn_scope *c, qn_array *x, const qn_dims *dims)
 {
-    QN_SCOPED(
-        qn_op_reshape(&made, x, dims->dim, (size_t)dims->ndim, c->stream));
+    QN_SCOPED(qn_op_reshape_derived(&made, x, dims->dim, (size_t)dims->ndim,
+                                    c->stream));
 }
 static inline qn_array *flatten(qn_scope *c, qn_array *x)
 {
@@ -123,8 +123,8 @@ static inline qn_array *squeeze(qn_scope *c, qn_array *x, int axis)
 }
 static inline qn_array *broadcast(qn_scope *c, qn_array *x, const qn_dims *dims)
 {
-    QN_SCOPED(
-        qn_op_broadcast_to(&made, x, dims->dim, (size_t)dims->ndim, c->stream));
+    QN_SCOPED(qn_op_broadcast_derived(&made, x, dims->dim, (size_t)dims->ndim,
+                                      c->stream));
 }
 static inline qn_array *transpose(qn_scope *c, qn_array *x, const int *axes)
 {

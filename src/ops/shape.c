@@ -6,6 +6,7 @@
 #include "scope.h"
 
 #include "base/alloc.h"
+#include "core/record.h"
 
 #include <limits.h>
 #include <string.h>
@@ -19,6 +20,19 @@ static qn_status reshaped(qn_array **out, qn_array *x, const qn_dims *dims,
         return qn_same(out, x);
     return qn_make(out, QN_OP_RESHAPE, s, &x, 1, NULL, 0, x->dtype, dims->dim,
                    dims->ndim);
+}
+
+qn_status qn_op_reshape_derived(qn_array **out, qn_array *x, const int *shape,
+                                size_t ndim, qn_stream *s)
+{
+    qn_dims dims;
+    size_t size;
+    qn_status status = qn_dims_given(&dims, "reshape", shape, ndim);
+    if (status)
+        return status;
+    if (!qn_dims_size(&size, &dims) || size != x->size)
+        return qn_op_reshape(out, x, shape, ndim, s); /* which says so */
+    return reshaped(out, x, &dims, s);
 }
 
 qn_status qn_op_reshape(qn_array **out, qn_array *x, const int *shape,
@@ -59,7 +73,14 @@ qn_status qn_op_reshape(qn_array **out, qn_array *x, const int *shape,
     }
     if (size != x->size)
         goto mismatch;
-    return reshaped(out, x, &dims, s);
+    if (qn_has_dims(x, &dims) && (open < 0 || !qn_record_shapeless()))
+        return qn_same(out, x);
+    qn_reshape_params params;
+    memset(&params, 0, sizeof params);
+    params.given = true;
+    params.open = open;
+    return qn_make(out, QN_OP_RESHAPE, s, &x, 1, &params, sizeof params,
+                   x->dtype, dims.dim, dims.ndim);
 
 mismatch:
     return qn_fail(QN_E_ARG,
@@ -219,8 +240,8 @@ qn_status qn_op_atleast_3d(qn_array **out, qn_array *x, qn_stream *s)
 
 /* ---- broadcasting ---- */
 
-qn_status qn_op_broadcast_to(qn_array **out, qn_array *x, const int *shape,
-                             size_t ndim, qn_stream *s)
+static qn_status stretched(qn_array **out, qn_array *x, const int *shape,
+                           size_t ndim, bool derived, qn_stream *s)
 {
     qn_dims dims, have = qn_dims_of(x);
     qn_status status = qn_dims_given(&dims, "broadcast_to", shape, ndim);
@@ -238,8 +259,21 @@ qn_status qn_op_broadcast_to(qn_array **out, qn_array *x, const int *shape,
                        "broadcast to %s.",
                        qn_array_shape_text(x).text,
                        qn_shape_text(shape, ndim).text);
-    return qn_make(out, QN_OP_BROADCAST, s, &x, 1, NULL, 0, x->dtype, dims.dim,
-                   dims.ndim);
+    qn_broadcast_params params = {.derived = derived};
+    return qn_make(out, QN_OP_BROADCAST, s, &x, 1, &params, sizeof params,
+                   x->dtype, dims.dim, dims.ndim);
+}
+
+qn_status qn_op_broadcast_to(qn_array **out, qn_array *x, const int *shape,
+                             size_t ndim, qn_stream *s)
+{
+    return stretched(out, x, shape, ndim, false, s);
+}
+
+qn_status qn_op_broadcast_derived(qn_array **out, qn_array *x, const int *shape,
+                                  size_t ndim, qn_stream *s)
+{
+    return stretched(out, x, shape, ndim, true, s);
 }
 
 qn_status qn_op_broadcast_arrays(qn_array **out, qn_array *const *arrays,
@@ -391,16 +425,28 @@ qn_status qn_op_number_of_elements(qn_array **out, qn_array *x, const int *axes,
                                    size_t naxes, bool inverted, qn_dtype dtype,
                                    qn_stream *s)
 {
-    (void)s;
-    int list[QN_MAX_NDIM];
+    qn_number_of_elements_params params;
+    memset(&params, 0, sizeof params);
+    params.naxes = (int)naxes;
+    params.inverted = inverted;
     qn_status status =
-        qn_axes_of(list, "number_of_elements", axes, naxes, x->ndim);
+        qn_axes_of(params.axes, "number_of_elements", axes, naxes, x->ndim);
     if (status)
         return status;
+    /* A number, unless the graph is to serve other shapes too. */
+    if (qn_record_shapeless())
+        return qn_make(out, QN_OP_NUMBER_OF_ELEMENTS, s, &x, 1, &params,
+                       sizeof params, dtype, NULL, 0);
     double count = 1;
     for (size_t i = 0; i < naxes; i++)
-        count *= x->shape[list[i]];
+        count *= x->shape[params.axes[i]];
     return qn_op_scalar(out, inverted ? 1 / count : count, dtype);
+}
+
+qn_status qn_op_stop_gradient(qn_array **out, qn_array *x, qn_stream *s)
+{
+    return qn_make(out, QN_OP_STOP_GRADIENT, s, &x, 1, NULL, 0, x->dtype,
+                   x->shape, x->ndim);
 }
 
 qn_status qn_op_depends(qn_array **out, qn_array *const *inputs, size_t ninputs,

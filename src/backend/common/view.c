@@ -18,6 +18,7 @@ bool qn_view_handles(int op)
     case QN_OP_COPY:
     case QN_OP_VIEW:
     case QN_OP_DEPENDS:
+    case QN_OP_STOP_GRADIENT:
         return true;
     default:
         return false;
@@ -254,6 +255,7 @@ qn_status qn_view_run(qn_node *node, qn_copy_fn copy)
     case QN_OP_VIEW:
         return run_view(out, in, copy);
     case QN_OP_DEPENDS:
+    case QN_OP_STOP_GRADIENT:
         for (int i = 0; i < node->noutputs; i++)
             qn_array_share(node->outputs[i], node->inputs[i]);
         return QN_OK;

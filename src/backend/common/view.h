@@ -2,7 +2,7 @@
  * storage where strides can express it, and is copied where they cannot.
  *
  * Handles BROADCAST, RESHAPE, TRANSPOSE, SLICE, AS_STRIDED, CONTIGUOUS, COPY,
- * VIEW and DEPENDS.  The copying itself is the backend's. */
+ * VIEW, DEPENDS and STOP_GRADIENT.  The copying itself is the backend's. */
 #ifndef QN_BACKEND_COMMON_VIEW_H
 #define QN_BACKEND_COMMON_VIEW_H
 

@@ -16,13 +16,13 @@
         }                                                                      \
     }
 
-#define QN_UNARY(id, name, types, result, element, doc)                        \
+#define QN_UNARY(id, name, types, result, gradient, element, doc)              \
     QN_EACH_##types(LOOP, id, result, element)
 #include "ops/ops.def"
 
 #define ENTRY(dtype, S, T, P, id)                                              \
     [QN_OP_##id][QN_##dtype] = unary_##id##_##dtype,
-#define QN_UNARY(id, name, types, result, element, doc)                        \
+#define QN_UNARY(id, name, types, result, gradient, element, doc)              \
     QN_EACH_##types(ENTRY, id)
 static const qn_ref_kernel kernels[QN_OP_COUNT][QN_DTYPE_COUNT] = {
 #include "ops/ops.def"
