@@ -69,8 +69,8 @@ json() {
 import json, os, sys
 
 scratch, expression = sys.argv[1:]
-lines = open(os.path.join(scratch, "out"), encoding="utf-8").read().splitlines()
-d = [json.loads(line) for line in lines]
+lines = open(os.path.join(scratch, "out"), encoding="utf-8").read().split("\n")
+d = [json.loads(line) for line in lines if line]
 d = d[0] if len(d) == 1 else d
 kept = os.path.join(scratch, "kept")
 first = json.load(open(kept)) if os.path.exists(kept) else None
