@@ -84,6 +84,12 @@ static void scan(const char *path)
 #define HIDDEN ".hidden "
 #endif
 
+#ifdef __aarch64__
+#define CLOSED "    mov x0, #0\n    ret\n"
+#else
+#define CLOSED "    xorl %%eax, %%eax\n    ret\n"
+#endif
+
 static void write_jump(FILE *out, const char *name, int slot)
 {
     fprintf(out, ".globl " SYMBOL "\n" HIDDEN SYMBOL "\n" SYMBOL ":\n", name,
@@ -121,13 +127,21 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         if (used[i])
             write_jump(out, names[i], slots++);
-    fprintf(out, ".data\n.p2align 3\n.globl " TABLE "names\n" HIDDEN TABLE "names\n" TABLE "names:\n");
+    fprintf(out, ".globl " TABLE "closed\n" HIDDEN TABLE "closed\n" TABLE
+                 "closed:\n" CLOSED);
+    fprintf(out, ".data\n.p2align 3\n.globl " TABLE "names\n" HIDDEN TABLE
+                 "names\n" TABLE "names:\n");
     for (int i = 0, slot = 0; i < count; i++)
         if (used[i])
             fprintf(out, "    .quad Lname%d\n", slot++);
-    fprintf(out, ".globl " TABLE "table\n" HIDDEN TABLE "table\n" TABLE "table:\n    .zero %d\n",
-            slots * 8);
-    fprintf(out, ".globl " TABLE "count\n" HIDDEN TABLE "count\n" TABLE "count:\n    .long %d\n",
+    /* Until a library is open, a call gives 0: no handle, nothing to free. */
+    fprintf(out,
+            ".globl " TABLE "table\n" HIDDEN TABLE "table\n" TABLE "table:\n");
+    for (int i = 0; i < slots; i++)
+        fprintf(out, "    .quad " TABLE "closed\n");
+    fprintf(out,
+            ".globl " TABLE "count\n" HIDDEN TABLE "count\n" TABLE
+            "count:\n    .long %d\n",
             slots);
     for (int i = 0, slot = 0; i < count; i++)
         if (used[i])

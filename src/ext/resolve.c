@@ -112,6 +112,14 @@ static const char *executable_folder(char *out, size_t size)
     return out;
 }
 
+/* Calls give 0 again, as before a library was open. */
+static void close_table(void)
+{
+    void (*closed)(void) = qn_shim_closed;
+    for (unsigned i = 0; i < qn_shim_count; i++)
+        memcpy(&qn_shim_table[i], &closed, sizeof closed);
+}
+
 static qn_status load_symbols(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -124,7 +132,7 @@ static qn_status load_symbols(const char *path)
         qn_shim_table[i] = dlsym(library, qn_shim_names[i]);
         if (!qn_shim_table[i]) {
             dlclose(library);
-            memset(qn_shim_table, 0, qn_shim_count * sizeof *qn_shim_table);
+            close_table();
             return qn_fail(QN_E_UNSUPPORTED, "%s: no symbol %s", path,
                            qn_shim_names[i]);
         }
@@ -175,6 +183,7 @@ int quern_engine_open(void)
         status = check_library(path);
     if (status) {
         keep_message(qn_error_text(), NULL);
+        close_table();
         qn_free(path);
         return 1;
     }

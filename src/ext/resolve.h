@@ -12,6 +12,8 @@
 extern const char *const qn_shim_names[];
 extern void *qn_shim_table[];
 extern const unsigned qn_shim_count;
+/* What the table points at while no library is open: gives 0. */
+void qn_shim_closed(void);
 
 /* What resolution reads of its surroundings; tests bring their own. */
 typedef struct qn_resolve_env {

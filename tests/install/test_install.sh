@@ -3,10 +3,10 @@
 # builds against libmlxc by pkg-config and by find_package(MLXC), and one
 # against libquern, and both run; the engine needs libc and libm alone.
 #
-# The build to install from is in BUILD (default: build).
+# The build to install from is in QUERN_BUILD (default: build).
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-build=${BUILD:-$root/build}
+build=${QUERN_BUILD:-$root/build}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
