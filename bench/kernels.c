@@ -3,9 +3,10 @@
  *   quern-bench-kernels [FAMILY...]
  *
  * Families: rowdot, attention, map, rows (one core, each instruction set) and
- * nodes (whole operations, all threads).  Prints GFLOP/s with the share of
- * the multiply-add peak, and GB/s with the share of the memory rate; the best
- * of several runs counts.  Rates above that of memory come from caches. */
+ * nodes (whole operations and an empty region, all threads).  Prints GFLOP/s
+ * with the share of the multiply-add peak, and GB/s with the share of the
+ * memory rate; the best of several runs counts.  Rates above that of memory
+ * come from caches. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels/attention/attention.h"
 #include "backend/cpu/kernels/map/map.h"
@@ -228,7 +229,7 @@ static void rowdot_work(void *ctx)
 static void bench_rowdot(qn_isa isa)
 {
     enum { K = 576, GROUP = 32 };
-    static const size_t ms[] = {1, 8, 512};
+    static const size_t ms[] = {1, 8, 96};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         for (int i = 0; i < 3; i++) {
             size_t m = ms[i], n = m == 1 ? 24576 : 1536;
@@ -606,8 +607,24 @@ static void bench_sdpa(int q, int keys, int heads, int kv_heads, int d)
                   q == 1 ? 4.0 * keys * kv_heads * d : 0);
 }
 
+static void no_task(void *ctx, size_t index, int worker)
+{
+    (void)ctx;
+    (void)index;
+    (void)worker;
+}
+
+static void regions_work(void *ctx)
+{
+    for (int i = 0; i < 1000; i++)
+        qn_pool_run(no_task, ctx, (size_t)qn_pool_threads() * 4);
+}
+
 static void bench_nodes(void)
 {
+    printf("%-9s %-7s %-34s %9.2f us\n", "pool", "all",
+           "a parallel region without work",
+           best_time(regions_work, NULL) * 1e3);
     qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
     static const int sizes[][2] = {
         {576, 576}, {1536, 576}, {576, 1536}, {49152, 576}, {8192, 2048}};

@@ -21,8 +21,8 @@
 #include <string.h>
 
 enum {
-    /* Bytes of packed weights below which a range of columns is not split. */
-    GRAIN_BYTES = 48 * 1024,
+    /* Bytes of weights in a range of columns: about a microsecond's worth. */
+    GRAIN_BYTES = 16 * 1024,
     /* Elements of a copy that is not split. */
     GRAIN_COPY = 16 * 1024,
     BLOCK = 256 /* elements converted at a time */

@@ -44,20 +44,24 @@ enum {
     TASKS_PER_THREAD = 4
 };
 
+/* What different threads write lies on cache lines of its own: a worker that
+ * watches `epoch` must not slow down those that claim tasks. */
+#define OWN_LINE _Alignas(128)
+
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     atomic_int wanted; /* threads asked for, 0 = default */
     int started;       /* worker threads that run, without the caller */
     /* The region in progress. */
-    qn_pool_task task;
+    OWN_LINE qn_pool_task task;
     void *ctx;
     size_t count;
     int limit; /* workers with number < limit take part */
-    atomic_size_t next;
-    atomic_uint epoch;
-    atomic_int active;   /* workers inside the region */
-    atomic_int sleepers; /* workers on the condition variable */
+    OWN_LINE atomic_size_t next;
+    OWN_LINE atomic_uint epoch;
+    OWN_LINE atomic_int active;   /* workers inside the region */
+    OWN_LINE atomic_int sleepers; /* workers on the condition variable */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
