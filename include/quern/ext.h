@@ -51,8 +51,8 @@ int quern_set_threads(int threads);
 
 /* --- Packed matrices ------------------------------------------------------ */
 
-/* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul with
- * `transpose` makes them, with these differences:
+/* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul
+ * with `transpose` makes them, with these differences:
  *
  *   - several matrices share x (query, key and value; gate and up): result i is
  *     that of w[i], scales[i], biases[i];
