@@ -53,13 +53,20 @@ static mlx_array array_of(qn_str name)
 
 static mlx_vector_array vector_of(const qn_json *list)
 {
-    mlx_vector_array vector = mlx_vector_array_new();
+    static int number;
+    char hidden[32];
     qn_str name;
     if (is_reference(list, &name)) {
         case_value *v = value_find(name);
         if (v && v->kind == VALUE_VECTOR)
             return (mlx_vector_array){v->ctx};
     }
+    /* Bound to a name that no case has, so that it is freed with the rest. */
+    mlx_vector_array vector = mlx_vector_array_new();
+    snprintf(hidden, sizeof hidden, "(vector %d)", number++);
+    case_value *held = value_make(qn_str_of(hidden), VALUE_VECTOR);
+    if (held)
+        held->ctx = vector.ctx;
     for (uint32_t i = 0; list && i < list->count; i++)
         if (is_reference(&list->items[i], &name))
             mlx_vector_array_append_value(vector, array_of(name));
@@ -261,7 +268,9 @@ static int tostring_step(const qn_json *step)
     is_reference(qn_json_get(step, "tostring"), &source);
     int code = mlx_array_tostring(&text, array_of(source));
     if (!code)
-        value_make(name, VALUE_TEXT)->text = mlx_string_data(text);
+        value_make(name, VALUE_TEXT)->text =
+            case_keep(qn_str_of(mlx_string_data(text)));
+    mlx_string_free(text);
     return code;
 }
 
@@ -525,6 +534,8 @@ static void run_file(const qn_json *c, const case_context *context)
             }
         }
         check_array(tensor, (mlx_array){array}, wanted, &tol);
+        if (!npy)
+            mlx_array_free((mlx_array){array});
     }
     for (uint32_t i = 0; expect && i < expect->count; i++) {
         const qn_json *wanted = qn_json_get(&expect->items[i], "value");
@@ -533,6 +544,12 @@ static void run_file(const qn_json *c, const case_context *context)
         else if (wanted)
             check_keys(wanted, out[0]);
     }
+    value_make(QN_STR("(file)"), npy    ? VALUE_ARRAY
+                                 : gguf ? VALUE_GGUF
+                                        : VALUE_ARRAY_MAP)
+        ->ctx = out[0];
+    if (out[1])
+        value_make(QN_STR("(metadata)"), VALUE_STRING_MAP)->ctx = out[1];
     qn_free(path);
     qn_buf_free(&bytes);
 }

@@ -194,9 +194,9 @@ static char *read_data(const struct dtype_row *row, int ndim, size_t size,
     bool pair = row->kind == 'c' && !ndim && data &&
                 data->type == QN_JSON_T_ARRAY && data->count == 2 &&
                 data->items[0].type != QN_JSON_T_ARRAY;
-    if (data && data->type == QN_JSON_T_ARRAY && data->count == size &&
-        !pair && (!size || row->kind == 'c' || ndim == 0 ||
-                  data->items[0].type != QN_JSON_T_ARRAY))
+    if (data && data->type == QN_JSON_T_ARRAY && data->count == size && !pair &&
+        (!size || row->kind == 'c' || ndim == 0 ||
+         data->items[0].type != QN_JSON_T_ARRAY))
         ndim = 1;
     if (!leaf_count_is(data, ndim, &left) || left || !bytes ||
         !store_all(&to, row, ndim, data)) {

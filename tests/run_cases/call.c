@@ -47,6 +47,36 @@ case_value *value_make(qn_str name, value_kind kind)
     return v;
 }
 
+static void free_value(case_value *v)
+{
+    switch (v->kind) {
+    case VALUE_ARRAY:
+        mlx_array_free((mlx_array){v->ctx});
+        break;
+    case VALUE_VECTOR:
+        mlx_vector_array_free((mlx_vector_array){v->ctx});
+        break;
+    case VALUE_ARRAY_MAP:
+        mlx_map_string_to_array_free((mlx_map_string_to_array){v->ctx});
+        break;
+    case VALUE_STRING_MAP:
+        mlx_map_string_to_string_free((mlx_map_string_to_string){v->ctx});
+        break;
+    case VALUE_GGUF:
+        mlx_io_gguf_free((mlx_io_gguf){v->ctx});
+        break;
+    default:
+        break;
+    }
+}
+
+void values_free(void)
+{
+    for (size_t i = 0; i < value_count; i++)
+        free_value(&values[i].value);
+    value_count = 0;
+}
+
 /* ---- errors and the stream ---- */
 
 static char last_error[4096];

@@ -93,6 +93,8 @@ typedef struct case_value {
 /* Names, in one table per case. */
 case_value *value_find(qn_str name);
 case_value *value_make(qn_str name, value_kind kind);
+/* Frees every handle: what is then left is a leak of the library. */
+void values_free(void);
 
 /* Installs the handler that keeps the last message. */
 void calls_begin(void);
