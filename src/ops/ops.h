@@ -334,6 +334,28 @@ qn_status qn_op_tensordot_axis(qn_array **out, qn_array *a, qn_array *b,
 qn_status qn_op_vecdot(qn_array **out, qn_array *a, qn_array *b, int axis,
                        qn_stream *s);
 
+/* ---- conv.c ---- */
+
+/* One value per spatial axis, or one for all; a list without any is ones
+ * (padding: zeros). */
+typedef struct qn_conv_list {
+    const int *values;
+    size_t count;
+} qn_conv_list;
+typedef struct qn_conv_settings {
+    qn_conv_list stride, low, high, dilation, in_dilation;
+    int groups;
+    bool flip;
+} qn_conv_settings;
+qn_status qn_op_conv(qn_array **out, qn_array *x, qn_array *w,
+                     const qn_conv_settings *settings, qn_stream *s);
+/* Settings of the convolution whose gradient by its input this is: stride,
+ * low (the padding of both sides), dilation, groups; `more` elements are put
+ * on at the end of each axis. */
+qn_status qn_op_conv_transpose(qn_array **out, qn_array *x, qn_array *w,
+                               const qn_conv_settings *settings,
+                               qn_conv_list more, qn_stream *s);
+
 /* ---- quant.c: mode is "affine", "mxfp4", "mxfp8" or "nvfp4"; a NULL
  * group_size or bits is the mode's own ---- */
 
@@ -385,6 +407,75 @@ qn_status qn_op_sdpa(qn_array **out, qn_array *q, qn_array *k, qn_array *v,
                      qn_array *sinks, qn_stream *s);
 qn_status qn_op_cross_entropy(qn_array **out, qn_array *logits,
                               qn_array *targets, qn_stream *s);
+
+/* ---- linalg.c ---- */
+
+qn_status qn_op_cholesky(qn_array **out, qn_array *x, bool upper, qn_stream *s);
+/* out[0] Q, out[1] R. */
+qn_status qn_op_qr(qn_array **out, qn_array *x, qn_stream *s);
+/* U, S, Vt; without `vectors` S alone. */
+qn_status qn_op_svd(qn_array **out, qn_array *x, bool vectors, qn_stream *s);
+/* The row of L U that each row of x is, L, U. */
+qn_status qn_op_lu(qn_array **out, qn_array *x, qn_stream *s);
+/* L and U in one matrix, pivots. */
+qn_status qn_op_lu_factor(qn_array **out, qn_array *x, qn_stream *s);
+/* L and U in one matrix, pivots, the row of L U that each row of x is. */
+qn_status qn_op_lu_parts(qn_array **out, qn_array *x, qn_stream *s);
+/* Eigenvalues and, with `vectors`, eigenvectors. */
+qn_status qn_op_eig(qn_array **out, qn_array *x, bool vectors, qn_stream *s);
+/* triangle_read: "L", "U". */
+qn_status qn_op_eigh(qn_array **out, qn_array *x, const char *triangle_read,
+                     bool vectors, qn_stream *s);
+qn_status qn_op_inv(qn_array **out, qn_array *x, qn_stream *s);
+qn_status qn_op_tri_inv(qn_array **out, qn_array *x, bool upper, qn_stream *s);
+qn_status qn_op_cholesky_inv(qn_array **out, qn_array *x, bool upper,
+                             qn_stream *s);
+qn_status qn_op_pinv(qn_array **out, qn_array *x, qn_stream *s);
+/* b with one dimension is a vector. */
+qn_status qn_op_solve(qn_array **out, qn_array *a, qn_array *b, qn_stream *s);
+qn_status qn_op_solve_triangular(qn_array **out, qn_array *a, qn_array *b,
+                                 bool upper, qn_stream *s);
+qn_status qn_op_det(qn_array **out, qn_array *x, qn_stream *s);
+/* out[0] the sign, out[1] the logarithm. */
+qn_status qn_op_slogdet(qn_array **out, qn_array *x, qn_stream *s);
+/* Over one axis (of vectors) or two (of matrices); QN_ALL_AXES counts. */
+qn_status qn_op_norm(qn_array **out, qn_array *x, double ord, const int *axes,
+                     size_t naxes, bool keepdims, qn_stream *s);
+/* ord: "fro", "f", "nuc". */
+qn_status qn_op_norm_matrix(qn_array **out, qn_array *x, const char *ord,
+                            const int *axes, size_t naxes, bool keepdims,
+                            qn_stream *s);
+qn_status qn_op_norm_l2(qn_array **out, qn_array *x, const int *axes,
+                        size_t naxes, bool keepdims, qn_stream *s);
+qn_status qn_op_cross(qn_array **out, qn_array *a, qn_array *b, int axis,
+                      qn_stream *s);
+
+/* ---- fft.c ---- */
+
+typedef enum qn_fft_kind {
+    QN_FFT_KIND_FFT,
+    QN_FFT_KIND_IFFT,
+    QN_FFT_KIND_RFFT,
+    QN_FFT_KIND_IRFFT
+} qn_fft_kind;
+/* The transform that has the factor 1 / n; mlx_fft_norm has the numbers. */
+typedef enum qn_fft_norm {
+    QN_FFT_NORM_BACKWARD,
+    QN_FFT_NORM_ORTHO,
+    QN_FFT_NORM_FORWARD
+} qn_fft_norm;
+/* One length for each axis of the list, which is without repetition. */
+qn_status qn_op_fft(qn_array **out, qn_fft_kind kind, qn_array *x, const int *n,
+                    size_t nn, const int *axes, size_t naxes, qn_fft_norm norm,
+                    qn_stream *s);
+/* One node: form is a qn_fft_form of params.h, length that of the whole line;
+ * x has the type and the length that the form wants. */
+qn_status qn_op_fft_axis(qn_array **out, qn_array *x, int axis, int form,
+                         double scale, int length, qn_stream *s);
+qn_status qn_op_fftfreq(qn_array **out, int n, double d, qn_stream *s);
+qn_status qn_op_rfftfreq(qn_array **out, int n, double d, qn_stream *s);
+qn_status qn_op_fftshift(qn_array **out, qn_array *x, const int *axes,
+                         size_t naxes, bool inverse, qn_stream *s);
 
 /* ---- random.c: a NULL key is the next of the calling thread's sequence ----
  */

@@ -183,6 +183,20 @@ typedef struct qn_searchsorted_params {
  * dimensions; output [..., M, N]. Accumulates in float (double for float64,
  * complex float for complex64).  K may be 0: the output is 0. */
 
+/* CONV: inputs x [N, spatial..., C], w [O, kernel..., C / groups] of one
+ * floating dtype; output [N, spatial..., O].  Along axis i the input is
+ * spread by in_dilation (zeros between its elements) and bordered by zeros;
+ * output o meets it, for tap k of the kernel, at place o * stride +
+ * k * dilation - low, counted from its first element.  flip: the kernel's taps
+ * are taken from the last to the first.  Sums are formed in float (in double
+ * for float64, and by the reference loop). */
+typedef struct qn_conv_params {
+    int groups;
+    bool flip;
+    int stride[QN_MAX_NDIM], low[QN_MAX_NDIM]; /* one per spatial axis */
+    int dilation[QN_MAX_NDIM], in_dilation[QN_MAX_NDIM];
+} qn_conv_params;
+
 typedef enum qn_quant_mode {
     QN_QUANT_AFFINE,
     QN_QUANT_MXFP4,
@@ -241,6 +255,62 @@ typedef struct qn_sdpa_params {
     float scale;
     bool causal, has_mask, has_sinks;
 } qn_sdpa_params;
+
+/* Linear algebra: matrices of float32 or float64 in the last two axes, the
+ * axes before them count matrices.
+ *
+ * CHOLESKY: output the factor, zero in the other triangle; a matrix that is
+ * not positive definite fails the evaluation (QN_E_ARG).  EIGH, of complex64
+ * too: input of which one triangle is read; outputs eigenvalues, ascending,
+ * and, if there are two, eigenvectors in columns. */
+typedef struct qn_triangle_params {
+    bool upper;
+} qn_triangle_params;
+
+typedef enum qn_matrix_form {
+    QN_MATRIX_GENERAL,
+    QN_MATRIX_LOWER,
+    QN_MATRIX_UPPER
+} qn_matrix_form;
+
+/* INV: output the inverse, of a triangular matrix zero in the other triangle,
+ * which is not read.  SOLVE: inputs a [..., N, N], b [..., N, K] of one dtype
+ * with equal leading axes; output the x with a x = b.  A singular matrix fails
+ * the evaluation (QN_E_ARG). */
+typedef struct qn_form_params {
+    qn_matrix_form form;
+} qn_form_params;
+
+/* QR: outputs Q [..., M, K], R [..., K, N], K = min(M, N).
+ *
+ * LU: outputs the factors in one matrix [..., M, N] (the ones on L's diagonal
+ * left out), uint32 [..., K]: the row that row i was exchanged with in step
+ * i, uint32 [..., M]: the row of L U that each row of the input is.
+ *
+ * SVD, of complex64 too: outputs U [..., M, M], S [..., K], descending and
+ * real, Vt [..., N, N]; or S alone.  EIG, of complex64 too: outputs
+ * eigenvalues and, if there are two, eigenvectors in columns, complex64.
+ * SVD, EIG, EIGH of NaN or infinities fail the evaluation (QN_E_ARG). */
+
+/* FFT: along one axis of length n, with w = exp(-2 pi i / n), times scale.
+ *   FORWARD   complex64 to complex64: X[k] = sum over j of x[j] w^(j k)
+ *   INVERSE   the same with w^(-j k)
+ *   REAL      float32 to complex64: X[k] for k up to n / 2
+ *   TO_REAL   complex64 to float32, of length n (the input's is n / 2 + 1):
+ *             INVERSE with X[n - k] the conjugate of X[k]; the imaginary parts
+ *             of X[0] and, for an even n, of X[n / 2] are not looked at
+ * Arithmetic is in double; results are rounded once. */
+typedef enum qn_fft_form {
+    QN_FFT_FORWARD,
+    QN_FFT_INVERSE,
+    QN_FFT_REAL,
+    QN_FFT_TO_REAL
+} qn_fft_form;
+typedef struct qn_fft_params {
+    int axis;
+    qn_fft_form form;
+    double scale;
+} qn_fft_params;
 
 /* RANDOM_BITS: input key (uint32, [..., 2]); output of `width` bytes per
  * element. */
