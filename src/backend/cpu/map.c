@@ -109,13 +109,17 @@ static const void *as_stored(const map_job *job, const operand *o,
 static const float *as_floats(const map_job *job, const operand *o,
                               const char *at, size_t n, block *space)
 {
-    block stored;
-    size_t count = o->step == 0 && job->scalars ? 1 : n;
-    const void *from =
-        as_stored(job, o, at, count, o->dtype == QN_FLOAT32 ? space : &stored);
+    block together;
+    const void *from = at;
     if (o->dtype == QN_FLOAT32)
-        return from;
-    job->kernel->convert[qn_map_type(o->dtype)][QN_MAP_F32](space, from, count);
+        return as_stored(job, o, at, n, space);
+    if (!direct(job, o)) {
+        gather(&together, at, o->step, n, qn_dtype_size(o->dtype));
+        from = &together;
+    } else if (o->step == 0) {
+        n = 1;
+    }
+    job->kernel->convert[qn_map_type(o->dtype)][QN_MAP_F32](space, from, n);
     return space->floats;
 }
 
