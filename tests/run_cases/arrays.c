@@ -60,7 +60,7 @@ const char *name_of_dtype(mlx_dtype dtype)
 
 /* ---- from JSON ---- */
 
-static bool read_real(const qn_json *v, double *out)
+bool case_real(const qn_json *v, double *out)
 {
     qn_str text;
     if (qn_json_as_double(v, out))
@@ -108,10 +108,10 @@ static bool store(char *to, const struct dtype_row *row, const qn_json *v)
     uint64_t whole;
     if (row->kind == 'c') {
         if (v && v->type == QN_JSON_T_ARRAY) {
-            if (!read_real(qn_json_at(v, 0), &real) ||
-                !read_real(qn_json_at(v, 1), &imag))
+            if (!case_real(qn_json_at(v, 0), &real) ||
+                !case_real(qn_json_at(v, 1), &imag))
                 return false;
-        } else if (!read_real(v, &real)) {
+        } else if (!case_real(v, &real)) {
             return false;
         }
         float parts[2] = {(float)real, (float)imag};
@@ -126,7 +126,7 @@ static bool store(char *to, const struct dtype_row *row, const qn_json *v)
         memcpy(to, &whole, row->size); /* little-endian hosts */
         return true;
     }
-    if (!read_real(v, &real))
+    if (!case_real(v, &real))
         return false;
     float single = (float)real;
     uint16_t half = row->dtype == MLX_FLOAT16 ? qn_f32_to_f16(single)

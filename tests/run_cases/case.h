@@ -42,6 +42,8 @@ bool case_long_text(const qn_json *value, qn_buf *out);
 const char *case_keep(qn_str text);
 /* Checks that `message` has the text, or each text of the list, `wanted`. */
 void case_check_message(const qn_json *wanted, const char *message);
+/* A number, a boolean, or one of "nan", "inf", "-inf". */
+bool case_real(const qn_json *value, double *out);
 bool case_base64(qn_str text, qn_buf *out);
 
 /* ---- arrays (arrays.c) ---- */

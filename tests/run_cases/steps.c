@@ -95,7 +95,7 @@ static bool push_tagged(pieces *p, const qn_json *arg,
     qn_str text = {"", 0};
     mlx_dtype dtype = MLX_BOOL;
     qn_json_as_int(v, &whole);
-    qn_json_as_double(v, &real);
+    case_real(v, &real);
     qn_json_as_bool(v, &flag);
     qn_json_as_str(v, &text);
     if (!strcmp(tag, "int")) {
