@@ -60,6 +60,7 @@ static const struct variable {
     {"QUERN_STRICT_DEVICES", QN_FLAG_COUNT, check_bool},
     {"QUERN_CACHE", QN_FLAG_COUNT, no_check},
     {"QUERN_API_KEY", QN_FLAG_COUNT, no_check},
+    {"QUERN_BUILD", QN_FLAG_COUNT, no_check},
     {"QUERN_DEMO_MODEL", QN_FLAG_COUNT, no_check},
     {"QUERN_SKIP_MODEL_TESTS", QN_FLAG_COUNT, no_check},
 };
