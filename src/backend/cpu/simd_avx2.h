@@ -2,8 +2,8 @@
 #ifndef QN_CPU_SIMD_AVX2_H
 #define QN_CPU_SIMD_AVX2_H
 
-#include "backend/cpu/bits.h"
 #include "base/f16.h"
+#include "bits.h"
 
 #include <immintrin.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
 #ifndef QN_CPU_SIMD_NEON_H
 #define QN_CPU_SIMD_NEON_H
 
-#include "backend/cpu/bits.h"
 #include "base/f16.h"
+#include "bits.h"
 
 #include <arm_neon.h>
 #include <stddef.h>

@@ -28,8 +28,8 @@
 #ifndef QN_CPU_SIMD_NONE_H
 #define QN_CPU_SIMD_NONE_H
 
-#include "backend/cpu/bits.h"
 #include "base/f16.h"
+#include "bits.h"
 
 #include <stddef.h>
 #include <stdint.h>
