@@ -65,6 +65,17 @@ static qn_status check_text(const char *what, qn_str text)
     return QN_OK;
 }
 
+/* The newline that ends the last line of a text file is no part of a message;
+ * a text to be continued is taken as it is. */
+static void drop_line_end(const qn_args *args, qn_buf *text)
+{
+    if (args->flag[QN_FLAG_RAW].on)
+        return;
+    for (const char *end = "\n\r"; *end; end++)
+        if (text->size && text->data[text->size - 1] == *end)
+            qn_buf_truncate(text, text->size - 1);
+}
+
 /* The prompt comes from the argument, a file or standard input, which is read
  * when it is no terminal.  Only argument and standard input are joined, with a
  * blank line between. */
@@ -90,16 +101,20 @@ static qn_status read_prompt(const qn_cli *cli, qn_buf *out)
     qn_status status = QN_OK;
     if (word)
         qn_buf_add_text(out, word);
-    if (file->given && !dash)
+    if (file->given && !dash) {
         status = read_file(file->text, out);
+        drop_line_end(args, out);
+    }
     if (!status && piped && word)
         explain_wait(cli);
     if (!status && piped)
         status = read_stdin(&more);
+    bool none = !more.size;
+    drop_line_end(args, &more);
     if (!status && word && more.size)
         qn_buf_add_text(out, "\n\n");
     qn_buf_add_str(out, qn_buf_str(&more));
-    if (!status && !word && !file->given && !asked->given && !more.size)
+    if (!status && !word && !file->given && !asked->given && none)
         status = qn_fail(QN_E_ARG, "no prompt: standard input is empty");
     qn_buf_free(&more);
     if (!status)

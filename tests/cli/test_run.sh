@@ -47,6 +47,24 @@ check "--no-stdin leaves it out" prompt_tokens 2
 q_with "" run "$tiny" $greedy --raw --json ab
 check "empty standard input adds nothing" prompt_tokens 2
 
+q run "$tiny" ab --json --max-tokens 1
+keep_json
+same_prompt() {
+    json "d['usage'] == first['usage']"
+}
+printf 'ab\n' >"$scratch/prompt"
+q run "$tiny" -f "$scratch/prompt" --json --max-tokens 1
+check "the last newline of a file is no part of a message" same_prompt
+q_with "$(printf 'ab\r\n.')" run "$tiny" --json --max-tokens 1
+check "only the last one" json "d['usage'] != first['usage']"
+q_with 'ab
+' run "$tiny" --json --max-tokens 1
+check "nor that of standard input" same_prompt
+rm "$scratch/kept"
+run_greedy --raw --json -f "$scratch/prompt"
+check "--raw takes it" prompt_tokens 3
+printf ab >"$scratch/prompt"
+
 fails 2 "no prompt: standard input is empty" run "$tiny"
 fails 2 "no prompt: give it as an argument" run "$tiny" --no-stdin
 fails 2 "--file $scratch/prompt and the argument 'x' exclude each other" \

@@ -1,0 +1,39 @@
+#!/bin/sh
+# The examples of README.md and docs/*.md do what they show.  They run in a
+# folder with the demo model (model.gguf) and a model directory (model-dir),
+# with the build's programs, libraries and headers as if installed.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/model_demo/lib.sh
+. "$root/tests/model_demo/lib.sh"
+build=${BUILD_DIR:-$root/build}
+compiler=$(command -v "${CC:-cc}")
+
+work=$scratch/work
+mkdir -p "$work" "$scratch/pkgconfig" "$scratch/.cache/quern/models"
+ln -s "$model" "$work/model.gguf"
+ln -s "$model" "$scratch/.cache/quern/models/$(basename "$model")"
+ln -s "$tiny" "$work/model-dir"
+ln -s "$build" "$work/build"
+ln -s "$quern" "$scratch/bin/quern"
+
+# Installed, a library is found by pkg-config; here it is the build's.
+for library in quern mlxc; do
+    cat >"$scratch/pkgconfig/$library.pc" <<PC
+Name: $library
+Description: $library
+Version: 0
+Libs: -L$build -l$library -Wl,-rpath,$build
+Cflags: -I$root/include
+PC
+done
+fake cc <<CC
+exec "$compiler" -Wall -Wextra -Werror "\$@"
+CC
+
+cd "$work"
+export PKG_CONFIG_PATH="$scratch/pkgconfig"
+export PATH="$scratch/bin:$PATH"
+check "examples" python3 "$root/tests/docs/snippets.py" \
+    "$root"/README.md "$root"/docs/*.md
+finish
