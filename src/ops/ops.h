@@ -356,6 +356,28 @@ qn_status qn_op_conv_transpose(qn_array **out, qn_array *x, qn_array *w,
                                const qn_conv_settings *settings,
                                qn_conv_list more, qn_stream *s);
 
+/* ---- products.c ---- */
+
+/* NULL indices: the matrices in order. */
+qn_status qn_op_gather_mm(qn_array **out, qn_array *a, qn_array *b,
+                          qn_array *indices_a, qn_array *indices_b,
+                          qn_stream *s);
+/* Masks may be NULL. */
+qn_status qn_op_block_masked_mm(qn_array **out, qn_array *a, qn_array *b,
+                                int block_size, qn_array *mask_out,
+                                qn_array *mask_a, qn_array *mask_b,
+                                qn_stream *s);
+qn_status qn_op_segmented_mm(qn_array **out, qn_array *a, qn_array *b,
+                             qn_array *segments, qn_stream *s);
+/* A NULL scale is 1 / sqrt(n). */
+qn_status qn_op_hadamard_transform(qn_array **out, qn_array *x,
+                                   const float *scale, qn_stream *s);
+
+/* ---- einsum.c ---- */
+
+qn_status qn_op_einsum(qn_array **out, const char *subscripts,
+                       qn_array *const *operands, size_t count, qn_stream *s);
+
 /* ---- quant.c: mode is "affine", "mxfp4", "mxfp8" or "nvfp4"; a NULL
  * group_size or bits is the mode's own ---- */
 

@@ -197,6 +197,27 @@ typedef struct qn_conv_params {
     int dilation[QN_MAX_NDIM], in_dilation[QN_MAX_NDIM];
 } qn_conv_params;
 
+/* GATHER_MM: inputs a [..., M, K], b [..., K, N] of one floating or complex
+ * dtype, and two index arrays of one shape I (any integer types), which count
+ * the matrices of a and of b, leading axes flattened; negative ones count from
+ * the end.  Output I followed by M, N.  An index outside fails the evaluation
+ * (QN_E_ARG).  Sums as of MATMUL.
+ *
+ * SEGMENTED_MM: inputs a [M, K], b [K, N] of one floating or complex dtype,
+ * segments [..., 2] (any integer type): for each pair the product over k from
+ * the first up to but without the second; nothing where that is not larger.
+ * Places outside 0 .. K fail the evaluation (QN_E_ARG). */
+
+/* HADAMARD: a float, along the last axis, whose length is m 2^k with m of 1,
+ * 12, 20, 28: the product with the matrix of size m times (Kronecker) the one
+ * of size 2^k, then with scale.  float64 is computed in double, the others in
+ * float.  The matrices of size 20 and 28 are not symmetric: `turned` takes
+ * their transposes. */
+typedef struct qn_hadamard_params {
+    float scale;
+    bool turned;
+} qn_hadamard_params;
+
 typedef enum qn_quant_mode {
     QN_QUANT_AFFINE,
     QN_QUANT_MXFP4,

@@ -71,6 +71,11 @@ qn_status qn_ref_start_from(qn_array *out, qn_array *source);
  * that depends on n alone. */
 float qn_ref_dot(const float *a, const float *b, size_t n);
 
+/* Where the matrix of x is that element number `place` of `indices` names
+ * (GATHER_MM); QN_E_ARG for one outside. */
+qn_status qn_ref_matrix_at(int64_t *out, const qn_array *x,
+                           const qn_array *indices, int64_t place);
+
 /* Refuses a dtype that `node` has no loop for. */
 qn_status qn_ref_unsupported(const qn_node *node, qn_dtype dtype);
 

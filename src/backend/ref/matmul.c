@@ -1,4 +1,5 @@
-/* matmul.c: matrix products, and the dot product of other loops.
+/* matmul.c: matrix products, of chosen matrices and of parts too, and the dot
+ * product of other loops.
  *
  * An element of the result is a sum over k in ascending order, in blocks of
  * SPAN whose totals are added up: of float for the half types and float32,
@@ -120,37 +121,137 @@ static panel_fn panel_of(qn_dtype dtype)
     }
 }
 
-qn_status qn_ref_matmul(qn_node *node)
+/* What products of these arrays share; `k` is the longest sum. */
+static qn_status product_begin(product *p, qn_node *node)
 {
     const qn_array *a = node->inputs[0], *b = node->inputs[1];
     qn_array *out = node->outputs[0];
-    product p = {.a = a, .b = b, .out = out, .loop = panel_of(a->dtype)};
-    if (!p.loop)
+    *p = (product){.a = a, .b = b, .out = out, .loop = panel_of(a->dtype)};
+    if (!p->loop)
         return qn_ref_unsupported(node, a->dtype);
     qn_status status = qn_array_alloc(out);
     if (status || !out->size)
         return status;
-    p.n = (size_t)b->shape[b->ndim - 1];
-    p.k = (size_t)a->shape[a->ndim - 1];
-    p.value = qn_dtype_size(qn_value_dtype(a->dtype));
-    p.a_col = a->strides[a->ndim - 1];
-    p.b_row = b->strides[b->ndim - 2];
-    p.b_col = b->strides[b->ndim - 1];
-    p.panel = qn_calloc(p.k, COLUMNS * p.value);
-    p.row = qn_calloc(p.k, p.value);
-    if (p.panel && p.row) {
+    p->m = (size_t)a->shape[a->ndim - 2];
+    p->n = (size_t)b->shape[b->ndim - 1];
+    p->k = (size_t)a->shape[a->ndim - 1];
+    p->value = qn_dtype_size(qn_value_dtype(a->dtype));
+    p->a_row = a->strides[a->ndim - 2];
+    p->a_col = a->strides[a->ndim - 1];
+    p->b_row = b->strides[b->ndim - 2];
+    p->b_col = b->strides[b->ndim - 1];
+    p->panel = qn_calloc(p->k, COLUMNS * p->value);
+    p->row = qn_calloc(p->k, p->value);
+    return p->panel && p->row ? QN_OK : QN_E_NOMEM;
+}
+
+static qn_status product_end(product *p, qn_status status)
+{
+    qn_free(p->panel);
+    qn_free(p->row);
+    return status;
+}
+
+qn_status qn_ref_matmul(qn_node *node)
+{
+    product p;
+    qn_status status = product_begin(&p, node);
+    if (!status && p.out->size) {
         qn_matmul_plan plan;
         qn_walk walk;
-        qn_matmul_plan_make(&plan, (const qn_array *[]){out, a, b}, 3);
+        qn_matmul_plan_make(&plan, (const qn_array *[]){p.out, p.a, p.b}, 3);
         p.m = plan.m;
         p.a_row = plan.a_row;
         for (qn_walk_start(&walk, &plan.outer, 0, plan.outer.nruns); walk.left;
              qn_walk_next(&walk))
             multiply(&p, walk.offsets);
-    } else {
-        status = QN_E_NOMEM;
     }
-    qn_free(p.panel);
-    qn_free(p.row);
-    return status;
+    return product_end(&p, status);
+}
+
+/* ---- matrices chosen by indices ---- */
+
+qn_status qn_ref_matrix_at(int64_t *out, const qn_array *x,
+                           const qn_array *indices, int64_t place)
+{
+    int64_t count = 1;
+    for (int i = 0; i < x->ndim - 2; i++)
+        count *= x->shape[i];
+    int64_t index = qn_integer_at(indices->dtype, qn_element(indices, place)),
+            found = index;
+    if (index < 0)
+        index += count;
+    if (index < 0 || index >= count)
+        return qn_fail(QN_E_ARG,
+                       "[gather_mm] Index %lld is outside of the %lld matrices "
+                       "of an operand.",
+                       (long long)found, (long long)count);
+    *out = 0;
+    for (int i = x->ndim - 3; i >= 0; i--) {
+        *out += index % x->shape[i] * x->strides[i];
+        index /= x->shape[i];
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_gather_mm(qn_node *node)
+{
+    const qn_array *ia = node->inputs[2], *ib = node->inputs[3];
+    product p;
+    qn_status status = product_begin(&p, node);
+    if (status || !p.out->size)
+        return product_end(&p, status);
+    qn_plan plan;
+    qn_walk walk;
+    int64_t at[3] = {0};
+    qn_plan_make(&plan, ia->shape, ia->ndim,
+                 (const int64_t *[]){ia->strides, ib->strides}, 2);
+    qn_plan_points(&plan);
+    for (qn_walk_start(&walk, &plan, 0, plan.nruns); walk.left && !status;
+         qn_walk_next(&walk)) {
+        status = qn_ref_matrix_at(&at[1], p.a, ia, walk.offsets[0]);
+        if (!status)
+            status = qn_ref_matrix_at(&at[2], p.b, ib, walk.offsets[1]);
+        if (!status)
+            multiply(&p, at);
+        at[0] += (int64_t)(p.m * p.n);
+    }
+    return product_end(&p, status);
+}
+
+/* ---- parts of a sum ---- */
+
+qn_status qn_ref_segmented_mm(qn_node *node)
+{
+    const qn_array *segments = node->inputs[2];
+    product p;
+    qn_status status = product_begin(&p, node);
+    if (status || !p.out->size)
+        return product_end(&p, status);
+    qn_lines lines;
+    qn_walk walk;
+    int64_t at[3] = {0}, most = (int64_t)p.k;
+    qn_lines_make(&lines, segments->shape, segments->ndim, segments->ndim - 1,
+                  (const int64_t *[]){segments->strides}, 1);
+    for (qn_walk_start(&walk, &lines.outer, 0, lines.outer.nruns); walk.left;
+         qn_walk_next(&walk)) {
+        int64_t place = walk.offsets[0];
+        int64_t first =
+            qn_integer_at(segments->dtype, qn_element(segments, place));
+        int64_t end = qn_integer_at(
+            segments->dtype, qn_element(segments, place + lines.step[0]));
+        if (first < 0 || end < 0 || first > most || end > most) {
+            status = qn_fail(QN_E_ARG,
+                             "[segmented_mm] The segment from %lld to %lld is "
+                             "outside of 0 to %lld.",
+                             (long long)first, (long long)end, (long long)most);
+            break;
+        }
+        p.k = end > first ? (size_t)(end - first) : 0;
+        at[1] = first * p.a_col;
+        at[2] = first * p.b_row;
+        multiply(&p, at);
+        at[0] += (int64_t)(p.m * p.n);
+    }
+    return product_end(&p, status);
 }
