@@ -48,7 +48,7 @@ static void row(int cells, const char *const *cell)
 
 static const char *inputs_text(int inputs)
 {
-    static const char *const texts[] = {"any", "0", "1", "2", "3"};
+    static const char *const texts[] = {"any", "0", "1", "2", "3", "4"};
     return texts[inputs + 1];
 }
 
