@@ -21,7 +21,7 @@ to stdout, which is read on; "blocked" when a pipe that nobody reads is full;
 "stdin" while it waits for its input; "stderr" when it has written there.
 Leaves stdout and stderr of the command in the files out and err.
 """
-import os, signal, subprocess, sys, time
+import fcntl, os, signal, subprocess, sys, time
 
 number = getattr(signal, sys.argv[1])
 moment, command = sys.argv[2], sys.argv[3:]
@@ -33,8 +33,9 @@ out = b""
 if moment == "output":
     out = os.read(p.stdout.fileno(), 1)
 elif moment == "blocked":
-    # The writer sleeps on the pipe once it is full.
-    while open(f"/proc/{p.pid}/wchan").read() not in ("pipe_write", "anon_pipe_write"):
+    # The writer sleeps on the pipe once it is full, which is soon.
+    fcntl.fcntl(p.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+    while "pipe_write" not in open(f"/proc/{p.pid}/wchan").read():
         time.sleep(0.01)
 elif moment == "stderr":
     os.read(p.stderr.fileno(), 1)
@@ -105,7 +106,7 @@ check "SIGINT in the prompt: exit 130" code_is 130
 check "no token was made" json "d['finish_reason'] == 'cancelled' and
     d['usage']['completion_tokens'] == 0 and d['text'] == ''"
 
-after stderr SIGINT bench "$model" --ctx 1000000 -p 100000 -n 0 -r 1000 \
+after stderr SIGINT bench "$model" --ctx 1000000 -p 1000 -n 0 -r 1000 \
     --progress json --json
 check "SIGINT in bench: exit 130" code_is 130
 

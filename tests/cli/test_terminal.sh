@@ -56,34 +56,34 @@ fails 2 'a\x1b[2Jb' run "./$(printf 'a\033[2Jb')" hi
 
 # ---- progress ----
 
-# A prompt that takes longer than an instant, and a decoder that does not.
-long=$scratch/long
-head -c 4000 /dev/zero | tr '\0' z >"$long"
 cp "$tiny/config.json" "$scratch/model/config.json"
 sed -i 's/"max_position_embeddings": 256/"max_position_embeddings": 16384/' \
     "$scratch/model/config.json"
-slow="bench $scratch/model -p 2000 -n 0 -r 60 --warmup 0"
+slow="bench $scratch/model -p 1000 -n 0 -r 60 --warmup 0"
+endless="bench $scratch/model -p 1000 -n 0 -r 1000"
 
+# The first thing that the terminal sees is the bar; then Ctrl-C is pressed.
 # shellcheck disable=SC2086
-on 2 "$quern" $slow
-check "a bar on a terminal" grep -q "$(printf '\r')bench \[=" "$scratch/out"
-check "with rate and time" grep -Eq '[0-9]+/60 runs  [0-9.]+ runs/s  eta' \
+on -i 2 "$quern" $endless
+check "a bar on a terminal" grep -q "$(printf '\r')bench \[" "$scratch/out"
+check "with rate and time" grep -Eq '[0-9]+/1001 runs  [0-9.]+ runs/s  eta' \
     "$scratch/out"
 check "it is taken away" grep -q "$(printf '\r\033')\[K" "$scratch/out"
+check "Ctrl-C ends the work" code_is 130
 for setting in NO_COLOR=1 TERM=dumb; do
     # shellcheck disable=SC2086
     run env "$setting" python3 "$root/tests/cli/on_terminal.py" 2 \
         "$quern" $slow
-    check "no bar with $setting" not grep -q '\[=' "$scratch/out"
+    check "no bar with $setting" not grep -q 'bench \[' "$scratch/out"
     # shellcheck disable=SC2086
-    run env "$setting" python3 "$root/tests/cli/on_terminal.py" 2 \
-        "$quern" $slow --progress bar
-    check "but the flag wins over $setting" grep -q '\[=' "$scratch/out"
+    run env "$setting" python3 "$root/tests/cli/on_terminal.py" -i 2 \
+        "$quern" $endless --progress bar
+    check "but the flag wins over $setting" grep -q 'bench \[' "$scratch/out"
 done
 for flags in -q "--progress none" "--progress plain"; do
     # shellcheck disable=SC2086
     on 2 "$quern" $slow $flags
-    check "no bar with $flags" not grep -q '\[=' "$scratch/out"
+    check "no bar with $flags" not grep -q 'bench \[' "$scratch/out"
 done
 # shellcheck disable=SC2086
 q $slow
