@@ -7,6 +7,8 @@
 #include "alloc.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -40,14 +42,24 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Signals are for the program's own threads. */
+static bool start(pthread_t *id, reader *r)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = !pthread_create(id, NULL, read_part, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
 /* Seconds of one pass; 0 when not every thread could be started. */
 static double pass(reader *readers, int threads)
 {
     pthread_t ids[MOST_THREADS];
     int started = 0;
     double began = now();
-    while (started < threads - 1 &&
-           !pthread_create(&ids[started], NULL, read_part, &readers[started]))
+    while (started < threads - 1 && start(&ids[started], &readers[started]))
         started++;
     read_part(&readers[threads - 1]);
     for (int i = 0; i < started; i++)

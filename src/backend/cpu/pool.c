@@ -19,6 +19,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -151,24 +152,30 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* Starts worker `number`.  Signals are for the program's own threads. */
+static bool start_worker(int number)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t id;
+    if (pthread_attr_init(&attr))
+        return false;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&id, &attr, work, (void *)(intptr_t)number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return !error;
+}
+
 /* Starts workers until there are `threads - 1`; fewer when the system
  * refuses, which costs speed only. */
 static void ensure_workers(int threads)
 {
     pthread_once(&fork_once, watch_fork);
-    while (pool.started < threads - 1) {
-        pthread_attr_t attr;
-        pthread_t id;
-        if (pthread_attr_init(&attr))
-            return;
-        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-        int error = pthread_create(&id, &attr, work,
-                                   (void *)(intptr_t)(pool.started + 1));
-        pthread_attr_destroy(&attr);
-        if (error)
-            return;
+    while (pool.started < threads - 1 && start_worker(pool.started + 1))
         pool.started++;
-    }
 }
 
 int qn_pool_threads(void)
