@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 typedef struct counts {
     int64_t *at;
@@ -56,34 +55,6 @@ typedef struct cell {
 } cell;
 
 /* ---- the machine ---- */
-
-/* Resets the high-water mark of resident memory, where the kernel can. */
-static void reset_peak(void)
-{
-    FILE *file = fopen("/proc/self/clear_refs", "w");
-    if (!file)
-        return;
-    fputs("5", file);
-    fclose(file);
-}
-
-static size_t resident_peak(void)
-{
-    FILE *file = fopen("/proc/self/status", "r");
-    char line[256];
-    size_t kib = 0;
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "VmHWM: %zu", &kib) == 1)
-            break;
-    if (file)
-        fclose(file);
-    if (!kib) {
-        struct rusage usage;
-        getrusage(RUSAGE_SELF, &usage);
-        kib = (size_t)usage.ru_maxrss;
-    }
-    return kib * 1024;
-}
 
 /* The clock of the fastest processor in MHz; 0 where the kernel does not say.
  * Virtual machines say what the processor is sold with, whatever it does. */
@@ -157,7 +128,7 @@ static quern_status run_cell(bench *b, cell *c, quern_error *error)
     quern_status status = QUERN_OK;
     for (int i = 0; !status && i < b->warmup; i++)
         status = run_once(b, c, &ignored, error);
-    reset_peak();
+    qn_peak_reset();
     for (int i = 0; !status && i < b->runs; i++) {
         status = run_once(b, c, &b->seconds[i], error);
         if (!i)
@@ -170,7 +141,7 @@ static quern_status run_cell(bench *b, cell *c, quern_error *error)
     c->throttled = after < 0.9 * before;
     if (c->throttled)
         warn_throttled(b, c, before, after);
-    c->peak = resident_peak();
+    c->peak = qn_peak_resident();
     qsort(b->seconds, (size_t)b->runs, sizeof *b->seconds, by_size);
     int half = b->runs / 2;
     c->median = b->runs % 2 ? b->seconds[half]

@@ -95,6 +95,13 @@ void qn_progress_set(qn_progress *progress, int64_t done, int64_t total);
 /* Takes a bar away. */
 void qn_progress_end(qn_progress *progress);
 
+/* ---- memory (peak.c) ---- */
+
+/* Bytes of memory that the process had resident at most since it started, or
+ * since the last reset where the kernel can reset that. */
+size_t qn_peak_resident(void);
+void qn_peak_reset(void);
+
 /* ---- models (model.c, ref.c) ---- */
 
 /* The path that a model reference stands for (free with qn_free). */

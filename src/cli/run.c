@@ -348,9 +348,7 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
                          const quern_result *r, int64_t done)
 {
     quern_info info;
-    size_t peak;
     quern_model_info(model, &info);
-    quern_memory(NULL, &peak, NULL);
     qn_buf line = QN_BUF_INIT;
     qn_json_writer w;
     qn_json_write_begin(&w, &line);
@@ -394,7 +392,7 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
         qn_json_write_double(&w, timings[i].value);
     }
     qn_json_write_key(&w, "peak_bytes");
-    qn_json_write_uint(&w, peak);
+    qn_json_write_uint(&w, qn_peak_resident());
     qn_json_write_object_end(&w);
     qn_json_write_key(&w, "seed");
     qn_json_write_uint(&w, r->seed);
@@ -410,10 +408,8 @@ static void print_stats(const quern_model *model, const quern_result *r,
                         int64_t done)
 {
     quern_info info;
-    size_t peak;
     char part[48] = "", text[320];
     quern_model_info(model, &info);
-    quern_memory(NULL, &peak, NULL);
     if (done < r->prompt_tokens)
         snprintf(part, sizeof part, "%lld of ", (long long)done);
     int n = snprintf(text, sizeof text,
@@ -427,7 +423,8 @@ static void print_stats(const quern_model *model, const quern_result *r,
              "answer %lld tokens, %.1f tokens/s; load %.3f s; peak %.0f MiB; "
              "seed %llu",
              (long long)r->completion_tokens, decode_rate(r), info.load_seconds,
-             (double)peak / (1 << 20), (unsigned long long)r->seed);
+             (double)qn_peak_resident() / (1 << 20),
+             (unsigned long long)r->seed);
     qn_err_line((const char *const[]){text, NULL});
 }
 

@@ -215,9 +215,11 @@ check "--stats is one line" err_lines 1
 check "prompt, answer and seed are in it" grep -Eq \
     '^prompt 2 tokens \(0 cached\), .* answer 8 tokens, .*; seed [0-9]+$' \
     "$scratch/err"
-q run "$tiny" hi --max-tokens 1 --threads 512
-check "more threads than processors: one warning" err_has "warning: 512 threads"
-q run "$tiny" hi --max-tokens 1 --threads 512 -q
+many=$(($(nproc) + 1))
+q run "$tiny" hi --max-tokens 1 --threads "$many"
+check "more threads than processors: a warning" err_has "warning: $many threads"
+check "one" err_lines 1
+q run "$tiny" hi --max-tokens 1 --threads "$many" -q
 check "-q: no warnings" err_empty
 run_greedy --raw ab --progress json
 check "progress as JSON" grep -q '^{"event":"progress","phase":"prompt",'\

@@ -59,7 +59,7 @@ fails 2 'a\x1b[2Jb' run "./$(printf 'a\033[2Jb')" hi
 cp "$tiny/config.json" "$scratch/model/config.json"
 sed -i 's/"max_position_embeddings": 256/"max_position_embeddings": 16384/' \
     "$scratch/model/config.json"
-slow="bench $scratch/model -p 1000 -n 0 -r 60 --warmup 0"
+slow="bench $scratch/model -p 1000 -n 0 -r 20 --warmup 0"
 endless="bench $scratch/model -p 1000 -n 0 -r 1000"
 
 # The first thing that the terminal sees is the bar; then Ctrl-C is pressed.
@@ -91,6 +91,6 @@ check "no bar in a file" err_empty
 # shellcheck disable=SC2086
 q $slow --progress json
 check "JSON progress: one object per line" [ "$(grep -c \
-    '^{"event":"progress",.*}$' "$scratch/err")" -eq 60 ]
+    '^{"event":"progress",.*}$' "$scratch/err")" -eq 20 ]
 
 finish
