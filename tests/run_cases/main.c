@@ -234,7 +234,7 @@ enum { SANITIZED = 0 };
 #endif
 
 /* An allocation that can't be had is NULL here too, not the end. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "allocator_may_return_null=1";
