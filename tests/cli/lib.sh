@@ -15,6 +15,8 @@ unset QUERN_THREADS QUERN_BACKEND QUERN_LOG QUERN_CONFIG QUERN_CACHE \
     QUERN_LIBMLXC QUERN_STRICT_DEVICES QUERN_API_KEY NO_COLOR TERM \
     HF_HUB_CACHE HF_HOME
 export HOME="$scratch"
+# A build with ThreadSanitizer would sleep for a second at every exit.
+export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}atexit_sleep_ms=0"
 
 # Runs quern; rc, out and err are as `run` leaves them.
 q() {
