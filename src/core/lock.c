@@ -20,7 +20,8 @@ static _Thread_local bool held[QN_LOCK_COUNT];
 /* Those that the fork in progress took on top. */
 static bool held_for_fork[QN_LOCK_COUNT];
 
-static inline bool holds_from(int id)
+/* Only asserted on. */
+__attribute__((unused)) static bool holds_from(int id)
 {
     for (int i = id; i < QN_LOCK_COUNT; i++)
         if (held[i])

@@ -426,7 +426,7 @@ void qn_vmap_gather(qn_batch *b)
         return;
     }
     int axes[QN_MAX_NDIM + 1], sizes[QN_MAX_NDIM + 1];
-    qn_array *index[QN_MAX_NDIM + 1];
+    qn_array *index[QN_MAX_NDIM + 1] = {NULL};
     for (int i = 0; i < p->naxes; i++)
         axes[i] = p->axes[i] + source;
     memcpy(sizes + source, p->slice_sizes, (size_t)ndim * sizeof *sizes);
