@@ -233,9 +233,17 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-/* An allocation that can't be had is NULL here too, not the end. */
+/* What the sanitizers ask for: an allocation that can't be had is NULL here
+ * too, not the end. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+
 const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void)
 {
     return "allocator_may_return_null=1";
 }
