@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- the prompt ---- */
@@ -430,6 +431,23 @@ static void print_stats(const quern_model *model, const quern_result *r,
 
 /* ---- the command ---- */
 
+/* Ends the line of the answer: on a terminal, and before a line on stderr where
+ * that is the same file. */
+static void end_line(output *out, bool message)
+{
+    struct stat answer, messages;
+    if (out->cli->json || out->newline)
+        return;
+    if (qn_out_is_terminal())
+        qn_out("\n", 1);
+    else if (message && out->begun && !fstat(STDOUT_FILENO, &answer) &&
+             !fstat(STDERR_FILENO, &messages) &&
+             answer.st_dev == messages.st_dev &&
+             answer.st_ino == messages.st_ino)
+        fputs("\n", stderr);
+    out->newline = true;
+}
+
 /* Everything behind the answer; the exit code. */
 static int finish(output *out, const quern_model *model,
                   const quern_result *result)
@@ -438,13 +456,15 @@ static int finish(output *out, const quern_model *model,
     int code = QN_EXIT_OK;
     if (!out->stream && !cli->json) {
         out->newline = result->size && result->text[result->size - 1] == '\n';
+        out->begun = result->size > 0;
         qn_out_text(result->text ? result->text : "", result->size);
     }
+    bool stats =
+        cli->args.flag[QN_FLAG_STATS].on || (qn_cli_signalled() && !cli->quiet);
     if (cli->json)
         code = print_summary(cli, model, result, out->prompt_done);
-    else if (!out->newline && qn_out_is_terminal())
-        qn_out("\n", 1);
-    if (cli->args.flag[QN_FLAG_STATS].on || (qn_cli_signalled() && !cli->quiet))
+    end_line(out, stats);
+    if (stats)
         print_stats(model, result, out->prompt_done);
     return code;
 }
@@ -472,8 +492,8 @@ static int generate(const qn_cli *cli, quern_model *model,
     } else if (out.closed) {
         code = QN_EXIT_FAILURE;
     } else {
-        if (out.begun && !cli->json && qn_out_is_terminal())
-            qn_out("\n", 1);
+        if (out.begun)
+            end_line(&out, true);
         code = qn_cli_fail_error(cli, &error);
     }
     quern_result_free(&result);

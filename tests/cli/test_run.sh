@@ -216,6 +216,10 @@ check "prompt, answer and seed are in it" grep -Eq \
     '^prompt 2 tokens \(0 cached\), .* answer 8 tokens, .*; seed [0-9]+$' \
     "$scratch/err"
 many=$(($(nproc) + 1))
+# shellcheck disable=SC2016 # the inner shell's arguments
+run sh -c '"$@" 2>&1' sh "$quern" run "$tiny" --raw ab --seed 3 --stats
+check "it begins a line of its own beside the answer" \
+    grep -q '^prompt 2 tokens' "$scratch/out"
 q run "$tiny" hi --max-tokens 1 --threads "$many"
 check "more threads than processors: a warning" err_has "warning: $many threads"
 check "one" err_lines 1
