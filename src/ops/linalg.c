@@ -471,8 +471,9 @@ qn_status qn_op_slogdet(qn_array **out, qn_array *x, qn_stream *s)
                              &last, 1, false);
     qn_array *size = unary(&c, QN_OP_LOG, unary(&c, QN_OP_ABS, diagonal));
     size = reduce(&c, QN_OP_SUM, size, &last, 1, false);
-    qn_array *both[2] = {cast(&c, mul(&c, signs, sign), result),
-                         cast(&c, size, result)};
+    /* Of a singular matrix 0, not -0. */
+    signs = add(&c, mul(&c, signs, sign), scalar(&c, 0, type));
+    qn_array *both[2] = {cast(&c, signs, result), cast(&c, size, result)};
     return qn_scope_end_many(&c, out, both, 2);
 }
 

@@ -5,7 +5,9 @@
  * the end of the list.  Its answer to an argument that it does not like is to
  * print and to stop the process, so nothing doubtful may reach it: sizes come
  * from shapes, leading dimensions are at least 1, and matrices with NaN or
- * infinities are kept from the routines that iterate.
+ * infinities are kept from the routines that iterate.  Even when it is only
+ * asked for the size of its scratch memory, some versions write to the first
+ * element of other arguments, so these point at something then too.
  *
  * The table of functions is made once.  Threads that come at the same time
  * each make one, and all but the first give theirs up. */
@@ -236,13 +238,13 @@ qn_status qn_lapack_cholesky(qn_lapack_job *job, double *a, int n, bool upper)
 qn_status qn_lapack_qr(qn_lapack_job *job, double *a, int m, int n, double *q)
 {
     int k = lesser(m, n), lda = at_least_one(m), info = 0, query = -1;
-    double want[2] = {0};
+    double want[2] = {0}, unused = 0;
     scratch s;
     qn_status status = check_size(job, m, n);
     if (status || !k)
         return status;
-    job->lib->dgeqrf(&m, &n, a, &lda, NULL, &want[0], &query, &info);
-    job->lib->dorgqr(&m, &k, &k, q, &lda, NULL, &want[1], &query, &info);
+    job->lib->dgeqrf(&m, &n, a, &lda, &unused, &want[0], &query, &info);
+    job->lib->dorgqr(&m, &k, &k, q, &lda, &unused, &want[1], &query, &info);
     double most = fmax(fmax(want[0], want[1]), n);
     status = take(job, &s, most + k, 0);
     if (status)
@@ -272,13 +274,13 @@ qn_status qn_lapack_lu(qn_lapack_job *job, double *a, int m, int n, int *pivots)
 
 qn_status qn_lapack_inverse(qn_lapack_job *job, double *a, int n)
 {
-    int lda = at_least_one(n), info = 0, query = -1;
+    int lda = at_least_one(n), info = 0, query = -1, unused = 0;
     double want = 0;
     scratch s;
     qn_status status = check_size(job, n, n);
     if (status)
         return status;
-    job->lib->dgetri(&n, a, &lda, NULL, &want, &query, &info);
+    job->lib->dgetri(&n, a, &lda, &unused, &want, &query, &info);
     status = take(job, &s, fmax(want, n), n);
     if (status)
         return status;
@@ -355,7 +357,8 @@ qn_status qn_lapack_svd(qn_lapack_job *job, bool cplx, void *a, int m, int n,
     int lda = at_least_one(m), ldu = u ? lda : 1,
         ldvt = u ? at_least_one(n) : 1;
     const char *what = u ? "A" : "N";
-    double want[2] = {0}, real = 0;
+    double want[2] = {0}, unused[2] = {0}, real = 0;
+    int ints[1] = {0};
     scratch room;
     qn_status status = check_size(job, m, n);
     if (!status && u)
@@ -378,10 +381,10 @@ qn_status qn_lapack_svd(qn_lapack_job *job, bool cplx, void *a, int m, int n,
         real = u ? fmax(5 * lo * lo + 5 * lo, 2 * hi * lo + 2 * lo * lo + lo)
                  : 7 * lo;
         lib->zgesdd(what, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, want, &query,
-                    NULL, NULL, &info, 1);
+                    unused, ints, &info, 1);
     } else {
         lib->dgesdd(what, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, want, &query,
-                    NULL, &info, 1);
+                    ints, &info, 1);
     }
     status = outcome(job, info, no_end);
     if (!status)
@@ -463,8 +466,8 @@ static qn_status real_eig(qn_lapack_job *job, double *a, int n, double *values,
     const char *what = vectors ? "V" : "N";
     double want = 0, matrix = vectors ? (double)n * n : 0;
     scratch room;
-    job->lib->dgeev("N", what, &n, a, &lda, NULL, NULL, NULL, &one, NULL, &lda,
-                    &want, &query, &info, 1, 1);
+    job->lib->dgeev("N", what, &n, a, &lda, values, values + n, NULL, &one,
+                    vectors, &lda, &want, &query, &info, 1, 1);
     qn_status status = outcome(job, info, no_end);
     if (!status)
         status = take(job, &room, want + 2.0 * n + matrix, 0);
@@ -489,7 +492,7 @@ qn_status qn_lapack_eig(qn_lapack_job *job, bool cplx, void *a, int n,
 {
     int lda = at_least_one(n), info = 0, query = -1, one = 1;
     const char *what = vectors ? "V" : "N";
-    double want[2] = {0};
+    double want[2] = {0}, unused[2] = {0};
     scratch room;
     qn_status status = check_size(job, n, n);
     if (!status)
@@ -499,7 +502,7 @@ qn_status qn_lapack_eig(qn_lapack_job *job, bool cplx, void *a, int n,
     if (!cplx)
         return real_eig(job, a, n, values, vectors);
     job->lib->zgeev("N", what, &n, a, &lda, values, NULL, &one, vectors, &lda,
-                    want, &query, NULL, &info, 1, 1);
+                    want, &query, unused, &info, 1, 1);
     status = outcome(job, info, no_end);
     if (!status)
         status = take(job, &room, 2 * want[0] + 2.0 * n, 0);
