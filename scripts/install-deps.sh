@@ -53,6 +53,13 @@ library() { # PKG-CONFIG-NAME PACKAGE
     pkg-config --exists "$1" 2>/dev/null || need "$2"
 }
 
+shared_library() { # NAME PACKAGE
+    case $(ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null) in
+    *"$1 ("*) ;;
+    *) need "$2" ;;
+    esac
+}
+
 # The libFuzzer and sanitizer libraries of the clang that is there.
 fuzzer_runtime() {
     have clang || return 1
@@ -75,6 +82,8 @@ find_missing() {
     library libffi libffi-dev
     library libpcre2-8 libpcre2-dev
     library libutf8proc libutf8proc-dev
+    # Loaded at run time; tests of linear algebra need it.
+    shared_library liblapack.so.3 liblapack3
 
     if [ "$dev" = 1 ]; then
         program clang clang

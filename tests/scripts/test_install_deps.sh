@@ -27,6 +27,12 @@ exit 1
 FAKE
 printf '%s\n' cmocka libffi libpcre2-8 libutf8proc >"$scratch/libs"
 
+# ldconfig knows the library in $scratch/shared.
+fake ldconfig <<FAKE
+read -r lib <"$scratch/shared" && echo "	\$lib (libc6,x86-64) => /lib/\$lib"
+FAKE
+echo liblapack.so.3 >"$scratch/shared"
+
 # apt-get notes what it was told and "installs" cmocka and cmake.
 fake apt-get <<FAKE
 echo "\$*" >>"$scratch/apt.calls"
@@ -107,6 +113,16 @@ FAKE
 run_deps
 check "passwordless sudo: exit 0" [ "$rc" -eq 0 ]
 check "passwordless sudo: used" [ -s "$scratch/sudo.calls" ]
+
+as_user 0
+run_deps
+echo libother.so.1 >"$scratch/shared"
+run_deps --check
+check "no LAPACK: exit 1" [ "$rc" -eq 1 ]
+check "no LAPACK: the one command" \
+    [ "$(cat "$scratch/out")" = \
+    "apt-get install -y --no-install-recommends liblapack3" ]
+echo liblapack.so.3 >"$scratch/shared"
 
 lose_two
 as_user 0
