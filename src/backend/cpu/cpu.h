@@ -34,6 +34,8 @@ qn_status qn_cpu_norm(qn_node *node, bool *done);
 qn_status qn_cpu_logsumexp(qn_node *node, bool *done);
 qn_status qn_cpu_arg_reduce(qn_node *node, bool *done);
 qn_status qn_cpu_rope(qn_node *node, bool *done);
+qn_status qn_cpu_conv(qn_node *node, bool *done);
+qn_status qn_cpu_fft(qn_node *node, bool *done);
 
 /* Memory for one node's run: `count` pieces of `size` bytes, one per worker,
  * each on cache lines of its own.  Free with qn_buffer_unref. */

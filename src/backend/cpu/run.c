@@ -35,6 +35,8 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_LOGSUMEXP] = qn_cpu_logsumexp,
     [QN_OP_ARG_REDUCE] = qn_cpu_arg_reduce,
     [QN_OP_ROPE] = qn_cpu_rope,
+    [QN_OP_CONV] = qn_cpu_conv,
+    [QN_OP_FFT] = qn_cpu_fft,
 };
 
 qn_status qn_cpu_try(qn_node *node, bool *done)

@@ -15,6 +15,11 @@
 #define FFT_PASS run_pass
 #include "fft.inc"
 
+void qn_ref_fft_pass(const qn_fft_pass *pass)
+{
+    run_pass(pass);
+}
+
 /* ---- jobs ---- */
 
 enum {
@@ -258,7 +263,7 @@ void qn_fft_job_lines(const qn_fft_job *job, size_t first, size_t count,
 qn_status qn_ref_fft(qn_node *node)
 {
     qn_fft_job job;
-    qn_status status = qn_fft_job_begin(&job, node, run_pass);
+    qn_status status = qn_fft_job_begin(&job, node, qn_ref_fft_pass);
     double *room = NULL;
     if (!status && job.out->size) {
         size_t size;

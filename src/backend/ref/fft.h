@@ -24,6 +24,9 @@ typedef struct qn_fft_job {
     double *roots; /* exp(-2 pi i k / n) for k up to n / 2, if halved */
 } qn_fft_job;
 
+/* The passes of the reference. */
+void qn_ref_fft_pass(const qn_fft_pass *pass);
+
 /* Gives the output storage.  The caller ends the job also after an error. */
 qn_status qn_fft_job_begin(qn_fft_job *job, qn_node *node, qn_fft_pass_fn run);
 void qn_fft_job_end(qn_fft_job *job);

@@ -1,0 +1,10 @@
+/* avx512.c: passes of Fourier transforms, for AVX-512. */
+#include "fft.h"
+
+#define FFT_PASS run_pass
+#include "backend/ref/fft.inc"
+
+void qn_fft_pass_avx512(const qn_fft_pass *pass)
+{
+    run_pass(pass);
+}
