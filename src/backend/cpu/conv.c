@@ -15,8 +15,8 @@
 #include "backend/common/plan.h"
 #include "backend/ref/stage.h"
 #include "base/alloc.h"
-#include "kernels/depthwise/depthwise.h"
-#include "kernels/gemm/gemm.h"
+#include "backend/cpu/kernels/depthwise/depthwise.h"
+#include "backend/cpu/kernels/gemm/gemm.h"
 #include "ops/params.h"
 #include "pool.h"
 

@@ -3,7 +3,7 @@
 #include "cpu.h"
 
 #include "backend/ref/fft.h"
-#include "kernels/fft/fft.h"
+#include "backend/cpu/kernels/fft/fft.h"
 #include "pool.h"
 
 /* Elements of a range that is not split. */
