@@ -320,7 +320,8 @@ typedef struct qn_form_params {
  *   TO_REAL   complex64 to float32, of length n (the input's is n / 2 + 1):
  *             INVERSE with X[n - k] the conjugate of X[k]; the imaginary parts
  *             of X[0] and, for an even n, of X[n / 2] are not looked at
- * Arithmetic is in double; results are rounded once. */
+ * Arithmetic is in float, in double by the reference loop; factors are
+ * computed in double. */
 typedef enum qn_fft_form {
     QN_FFT_FORWARD,
     QN_FFT_INVERSE,

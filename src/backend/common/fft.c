@@ -9,9 +9,8 @@
 
 static const double two_pi = 6.28318530717958647693;
 
-/* exp(-2 pi i k / n), accurate to the last place: the angle is brought below
- * an eighth of a turn in whole numbers. */
-static void root(double *re, double *im, uint64_t k, uint64_t n)
+/* The angle is brought below an eighth of a turn in whole numbers. */
+void qn_fft_root(double *re, double *im, uint64_t k, uint64_t n)
 {
     /* In units of 1 / (8 n) of a turn, split into octant and rest. */
     k %= n;
@@ -40,10 +39,10 @@ void qn_fft_roots(double *re, double *im, size_t n, size_t count)
 {
     double low[2][BLOCK];
     for (size_t k = 0; k < BLOCK && k < count; k++)
-        root(&low[0][k], &low[1][k], k, n);
+        qn_fft_root(&low[0][k], &low[1][k], k, n);
     for (size_t first = 0; first < count; first += BLOCK) {
         double hr, hi;
-        root(&hr, &hi, first, n);
+        qn_fft_root(&hr, &hi, first, n);
         for (size_t k = 0; k < BLOCK && first + k < count; k++) {
             re[first + k] = hr * low[0][k] - hi * low[1][k];
             im[first + k] = hr * low[1][k] + hi * low[0][k];

@@ -14,6 +14,8 @@
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 /* One pass over buffers of lanes * length elements.  For q below m and r below
  * s, radix elements x[r + s (q + m k)] become, by a transform of that length,
  * radix elements y[r + s (radix q + j)], each times its factor: number
@@ -50,6 +52,8 @@ void qn_fft_plan_free(qn_fft_plan *plan);
 double *const *qn_fft_run(const qn_fft_plan *plan, qn_fft_pass_fn run,
                           double *const *x, double *const *y, size_t lanes);
 
+/* exp(-2 pi i k / n), accurate to the last place of a double. */
+void qn_fft_root(double *re, double *im, uint64_t k, uint64_t n);
 /* exp(-2 pi i k / n) for k below count, as two arrays; k may exceed n. */
 void qn_fft_roots(double *re, double *im, size_t n, size_t count);
 

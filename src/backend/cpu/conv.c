@@ -13,10 +13,10 @@
 #include "cpu.h"
 
 #include "backend/common/plan.h"
-#include "backend/ref/stage.h"
-#include "base/alloc.h"
 #include "backend/cpu/kernels/depthwise/depthwise.h"
 #include "backend/cpu/kernels/gemm/gemm.h"
+#include "backend/ref/stage.h"
+#include "base/alloc.h"
 #include "ops/params.h"
 #include "pool.h"
 

@@ -1,10 +1,6 @@
-/* avx2.c: passes of Fourier transforms, for AVX2. */
+/* avx2.c: steps of Fourier transforms, for AVX2 and FMA. */
 #include "fft.h"
 
-#define FFT_PASS run_pass
-#include "backend/ref/fft.inc"
+#include "backend/cpu/simd_avx2.h"
 
-void qn_fft_pass_avx2(const qn_fft_pass *pass)
-{
-    run_pass(pass);
-}
+#include "fft.inc"

@@ -1,10 +1,6 @@
-/* avx512.c: passes of Fourier transforms, for AVX-512. */
+/* avx512.c: steps of Fourier transforms, for AVX-512. */
 #include "fft.h"
 
-#define FFT_PASS run_pass
-#include "backend/ref/fft.inc"
+#include "backend/cpu/simd_avx512.h"
 
-void qn_fft_pass_avx512(const qn_fft_pass *pass)
-{
-    run_pass(pass);
-}
+#include "fft.inc"
