@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { QN_ROWDOT_PAD = 32, QN_ROWDOT_DEPTH = 2048 };
+enum { QN_ROWDOT_PAD = 32, QN_ROWDOT_DEPTH = 1024 };
 
 /* How a row of w is stored. */
 typedef enum qn_row_format {
