@@ -58,16 +58,36 @@ static void chosen_matrices(void)
     }
 }
 
+/* So many rows that each product is done in place. */
+static void chosen_large_matrices(void)
+{
+    for (int t = 0; t < 4; t++) {
+        qn_array *a = random_array(types[t], 1, 1, SHAPE(2, 40, 7));
+        qn_array *b = random_array(types[t], 1, 2, SHAPE(3, 7, 5));
+        a = keep(t % 2 ? strided(a) : a);
+        b = keep(t % 2 ? b : strided(b));
+        BUILD(y, qn_op_gather_mm(&y, a, b, LINE(QN_UINT32, 1, 0, 1),
+                                 LINE(QN_UINT32, 2, 2, 0), S));
+        check_status(qn_eval(&y, 1), QN_OK);
+        for (size_t i = 0; i < y->size; i++)
+            check_element(y, i,
+                          dot(a, i / 200 != 1, b, i < 400 ? 2 : 0, i / 5 % 40,
+                              i % 5, 0, 7));
+    }
+}
+
 static void test_chosen_matrices(void **state)
 {
     (void)state;
     chosen_matrices();
+    chosen_large_matrices();
 }
 
 static void test_chosen_matrices_on_the_cpu_backend(void **state)
 {
     qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
     chosen_matrices();
+    chosen_large_matrices();
     use_reference(state);
 }
 
@@ -258,9 +278,8 @@ static void test_block_masked_mm_refuses(void **state)
 
 /* ---- parts ---- */
 
-static void test_segments(void **state)
+static void segments(void)
 {
-    (void)state;
     for (int t = 0; t < 4; t++) {
         qn_array *a = keep(random_array(types[t], 1, 1, SHAPE(3, 10)));
         qn_array *b = keep(strided(random_array(types[t], 1, 2, SHAPE(10, 4))));
@@ -280,19 +299,30 @@ static void test_segments(void **state)
     }
 }
 
+static void test_segments(void **state)
+{
+    segments();
+    qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
+    segments();
+    use_reference(state);
+}
+
 static void test_segments_outside_are_an_error(void **state)
 {
-    (void)state;
     qn_array *a = counted(QN_FLOAT32, SHAPE(2, 3)), *y;
     qn_array *b = counted(QN_FLOAT32, SHAPE(3, 2));
     const double bad[][2] = {{0, 4}, {-1, 2}, {4, 1}, {1, 1e15}, {-5, -3}};
-    for (int k = 0; k < 5; k++) {
-        qn_array *parts = keep(array_of(
-            QN_INT64, VALUES(0, 1, bad[k][0], bad[k][1]), SHAPE(2, 2)));
+    for (int k = 0; k < 10; k++) {
+        const double *pair = bad[k % 5];
+        if (k == 5)
+            qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
+        qn_array *parts = keep(
+            array_of(QN_INT64, VALUES(0, 1, pair[0], pair[1]), SHAPE(2, 2)));
         check_status(qn_op_segmented_mm(&y, a, b, parts, S), QN_OK);
         keep(y);
         check_error(qn_eval(&y, 1), QN_E_ARG, "[segmented_mm] The segment");
     }
+    use_reference(state);
     qn_array *three = counted(QN_INT32, SHAPE(2, 3));
     REFUSE("(..., 2)", qn_op_segmented_mm(&refused, a, b, three, S));
     REFUSE("(..., 2)",
@@ -318,9 +348,8 @@ static qn_array *hadamard(int m)
     return y;
 }
 
-static void test_hadamard_matrices_are_orthogonal(void **state)
+static void hadamard_matrices_are_orthogonal(void)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 8, 12, 20, 28, 24, 56};
     for (int k = 0; k < 8; k++) {
         size_t n = (size_t)sizes[k];
@@ -334,6 +363,14 @@ static void test_hadamard_matrices_are_orthogonal(void **state)
                 assert_true(sum == (i == j ? (double)n : 0));
             }
     }
+}
+
+static void test_hadamard_matrices_are_orthogonal(void **state)
+{
+    hadamard_matrices_are_orthogonal();
+    qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
+    hadamard_matrices_are_orthogonal();
+    use_reference(state);
 }
 
 /* Sylvester's matrix; and the first rows of those of MLX. */

@@ -36,6 +36,22 @@ qn_status qn_cpu_arg_reduce(qn_node *node, bool *done);
 qn_status qn_cpu_rope(qn_node *node, bool *done);
 qn_status qn_cpu_conv(qn_node *node, bool *done);
 qn_status qn_cpu_fft(qn_node *node, bool *done);
+qn_status qn_cpu_gather_mm(qn_node *node, bool *done);
+qn_status qn_cpu_segmented_mm(qn_node *node, bool *done);
+qn_status qn_cpu_hadamard(qn_node *node, bool *done);
+
+/* Rows of narrow floats (float32 or half types): m rows of k elements, steps in
+ * elements. */
+typedef struct qn_cpu_rows {
+    const void *data;
+    qn_dtype type;
+    size_t m, k; /* k at least 1 */
+    int64_t row, step;
+} qn_cpu_rows;
+/* out, row-major, = a times a matrix of k rows, which begins at `matrix` and
+ * lies as b's last two axes say.  On all threads. */
+qn_status qn_cpu_product(const qn_cpu_rows *a, const qn_array *b,
+                         const void *matrix, void *out, qn_dtype out_type);
 
 /* Memory for one node's run: `count` pieces of `size` bytes, one per worker,
  * each on cache lines of its own.  Free with qn_buffer_unref. */

@@ -391,6 +391,21 @@ static result result_of(const qn_array *out, const qn_matmul_plan *plan,
                     .size = plan->m * (size_t)out->shape[out->ndim - 1]};
 }
 
+qn_status qn_cpu_product(const qn_cpu_rows *a, const qn_array *b,
+                         const void *matrix, void *out, qn_dtype out_type)
+{
+    left_side left = {.data = a->data,
+                      .row = a->row,
+                      .step = a->k == 1 ? 1 : a->step,
+                      .type = a->type,
+                      .m = a->m,
+                      .k = a->k};
+    result r = {.data = out,
+                .type = out_type,
+                .size = a->m * (size_t)b->shape[b->ndim - 1]};
+    return dense_product(&left, b, matrix, &r);
+}
+
 qn_status qn_cpu_matmul(qn_node *node, bool *done)
 {
     qn_array *a = node->inputs[0], *b = node->inputs[1];

@@ -80,35 +80,41 @@ TRANSFORM(transform_floats, float)
 TRANSFORM(transform_doubles, double)
 /* clang-format on */
 
-qn_status qn_ref_hadamard_transform(qn_node *node)
+void qn_ref_hadamard_lines(const qn_node *node, size_t first, size_t count,
+                           void *line)
 {
     const qn_hadamard_params *p = node->params;
-    const qn_array *in = node->inputs[0];
-    qn_array *out = node->outputs[0];
-    qn_status status = qn_array_alloc(out);
-    if (status || !out->size)
-        return status;
-    bool wide = in->dtype == QN_FLOAT64;
+    const qn_array *in = node->inputs[0], *out = node->outputs[0];
     int axis = in->ndim - 1;
     size_t n = (size_t)in->shape[axis], m = odd_part(n);
-    void *line = qn_calloc(n, sizeof(double));
-    if (!line)
-        return QN_E_NOMEM;
     qn_lines lines;
     qn_walk walk;
     qn_lines_make(&lines, in->shape, in->ndim, axis,
                   (const int64_t *[]){out->strides, in->strides}, 2);
-    for (qn_walk_start(&walk, &lines.outer, 0, lines.outer.nruns); walk.left;
+    for (qn_walk_start(&walk, &lines.outer, first, count); walk.left;
          qn_walk_next(&walk)) {
         qn_values_load(line, in->dtype, qn_element(in, walk.offsets[1]),
                        lines.step[1], n);
-        if (wide)
+        if (in->dtype == QN_FLOAT64)
             transform_doubles(line, n, m, (double)p->scale, p->turned);
         else
             transform_floats(line, n, m, p->scale, p->turned);
         qn_values_store(qn_element(out, walk.offsets[0]), out->dtype,
                         lines.step[0], line, n);
     }
+}
+
+qn_status qn_ref_hadamard_transform(qn_node *node)
+{
+    qn_array *out = node->outputs[0];
+    qn_status status = qn_array_alloc(out);
+    if (status || !out->size)
+        return status;
+    size_t n = (size_t)out->shape[out->ndim - 1];
+    void *line = qn_calloc(n, sizeof(double));
+    if (!line)
+        return QN_E_NOMEM;
+    qn_ref_hadamard_lines(node, 0, out->size / n, line);
     qn_free(line);
     return QN_OK;
 }

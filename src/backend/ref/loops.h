@@ -76,6 +76,19 @@ float qn_ref_dot(const float *a, const float *b, size_t n);
 qn_status qn_ref_matrix_at(int64_t *out, const qn_array *x,
                            const qn_array *indices, int64_t place);
 
+/* The places of a segment (SEGMENTED_MM), whose first number is element
+ * `place` of `segments` and whose second is `step` behind: *end is *first where
+ * it holds nothing.  QN_E_ARG for one that leaves 0 .. most. */
+qn_status qn_ref_segment(int64_t *first, int64_t *end, const qn_array *segments,
+                         int64_t place, int64_t step, int64_t most);
+
+/* ---- Hadamard matrices ---- */
+
+/* Lines first .. first + count - 1 of a HADAMARD node whose output has its
+ * storage; `line` has room for one, as doubles. */
+void qn_ref_hadamard_lines(const qn_node *node, size_t first, size_t count,
+                           void *line);
+
 /* Refuses a dtype that `node` has no loop for. */
 qn_status qn_ref_unsupported(const qn_node *node, qn_dtype dtype);
 

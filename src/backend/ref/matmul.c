@@ -221,6 +221,21 @@ qn_status qn_ref_gather_mm(qn_node *node)
 
 /* ---- parts of a sum ---- */
 
+qn_status qn_ref_segment(int64_t *first, int64_t *end, const qn_array *segments,
+                         int64_t place, int64_t step, int64_t most)
+{
+    *first = qn_integer_at(segments->dtype, qn_element(segments, place));
+    *end = qn_integer_at(segments->dtype, qn_element(segments, place + step));
+    if (*first < 0 || *end < 0 || *first > most || *end > most)
+        return qn_fail(QN_E_ARG,
+                       "[segmented_mm] The segment from %lld to %lld is "
+                       "outside of 0 to %lld.",
+                       (long long)*first, (long long)*end, (long long)most);
+    if (*end < *first)
+        *end = *first;
+    return QN_OK;
+}
+
 qn_status qn_ref_segmented_mm(qn_node *node)
 {
     const qn_array *segments = node->inputs[2];
@@ -230,24 +245,16 @@ qn_status qn_ref_segmented_mm(qn_node *node)
         return product_end(&p, status);
     qn_lines lines;
     qn_walk walk;
-    int64_t at[3] = {0}, most = (int64_t)p.k;
+    int64_t at[3] = {0}, most = (int64_t)p.k, first, end;
     qn_lines_make(&lines, segments->shape, segments->ndim, segments->ndim - 1,
                   (const int64_t *[]){segments->strides}, 1);
     for (qn_walk_start(&walk, &lines.outer, 0, lines.outer.nruns); walk.left;
          qn_walk_next(&walk)) {
-        int64_t place = walk.offsets[0];
-        int64_t first =
-            qn_integer_at(segments->dtype, qn_element(segments, place));
-        int64_t end = qn_integer_at(
-            segments->dtype, qn_element(segments, place + lines.step[0]));
-        if (first < 0 || end < 0 || first > most || end > most) {
-            status = qn_fail(QN_E_ARG,
-                             "[segmented_mm] The segment from %lld to %lld is "
-                             "outside of 0 to %lld.",
-                             (long long)first, (long long)end, (long long)most);
+        status = qn_ref_segment(&first, &end, segments, walk.offsets[0],
+                                lines.step[0], most);
+        if (status)
             break;
-        }
-        p.k = end > first ? (size_t)(end - first) : 0;
+        p.k = (size_t)(end - first);
         at[1] = first * p.a_col;
         at[2] = first * p.b_row;
         multiply(&p, at);
