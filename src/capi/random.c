@@ -111,6 +111,20 @@ int mlx_random_normal(mlx_array *res, const int *shape, size_t shape_num,
                              qn_handle_array(key), stream));
 }
 
+int mlx_random_multivariate_normal(mlx_array *res, const mlx_array mean,
+                                   const mlx_array cov, const int *shape,
+                                   size_t shape_num, mlx_dtype dtype,
+                                   const mlx_array key, const mlx_stream s)
+{
+    QN_GET_ARRAY(middle, mean);
+    QN_GET_ARRAY(spread, cov);
+    QN_GET_DTYPE(type, dtype);
+    QN_GET_STREAM(stream, s);
+    QN_RETURN_OP(res, qn_op_random_multivariate_normal(
+                          &out, middle, spread, shape, shape_num, type,
+                          qn_handle_array(key), stream));
+}
+
 int mlx_random_truncated_normal(mlx_array *res, const mlx_array lower,
                                 const mlx_array upper, const int *shape,
                                 size_t shape_num, mlx_dtype dtype,

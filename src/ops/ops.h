@@ -515,6 +515,11 @@ qn_status qn_op_random_uniform(qn_array **out, qn_array *low, qn_array *high,
 qn_status qn_op_random_normal(qn_array **out, const int *shape, size_t ndim,
                               qn_dtype dtype, qn_array *loc, qn_array *scale,
                               qn_array *key, qn_stream *s);
+/* Vectors of mean (..., n) and covariance (..., n, n). */
+qn_status qn_op_random_multivariate_normal(qn_array **out, qn_array *mean,
+                                           qn_array *cov, const int *shape,
+                                           size_t ndim, qn_dtype dtype,
+                                           qn_array *key, qn_stream *s);
 qn_status qn_op_random_truncated_normal(qn_array **out, qn_array *lower,
                                         qn_array *upper, const int *shape,
                                         size_t ndim, qn_dtype dtype,

@@ -276,6 +276,75 @@ qn_status qn_op_random_normal(qn_array **out, const int *shape, size_t ndim,
     return qn_scope_end(&c, out, y);
 }
 
+/* Operands of a normal vector: n numbers, n x n; the common shape of their
+ * other axes and the one that is asked for. */
+static qn_status vector_dims(qn_dims *dims, const int *shape, size_t ndim,
+                             const qn_array *mean, const qn_array *cov)
+{
+    static const char op[] = "multivariate_normal";
+    if (!mean->ndim || cov->ndim < 2)
+        return qn_fail(QN_E_ARG,
+                       "[%s] A mean of at least one and a covariance of at "
+                       "least two dimensions are expected, found %d and %d.",
+                       op, mean->ndim, cov->ndim);
+    int n = mean->shape[mean->ndim - 1];
+    if (cov->shape[cov->ndim - 1] != n || cov->shape[cov->ndim - 2] != n)
+        return qn_fail(QN_E_ARG,
+                       "[%s] A mean (..., n) and a covariance (..., n, n) are "
+                       "expected, found shapes %s and %s.",
+                       op, qn_array_shape_text(mean).text,
+                       qn_array_shape_text(cov).text);
+    qn_dims of_mean = qn_dims_of(mean), of_cov = qn_dims_of(cov);
+    of_mean.ndim -= 1;
+    of_cov.ndim -= 2;
+    qn_status status = qn_dims_given(dims, op, shape, ndim);
+    if (!status)
+        status = qn_dims_broadcast(dims, op, dims, &of_mean);
+    if (!status)
+        status = qn_dims_broadcast(dims, op, dims, &of_cov);
+    if (!status)
+        status = qn_dims_insert(dims, op, dims->ndim, n);
+    return status;
+}
+
+/* The symmetric root of the covariance turns independent numbers into those of
+ * the distribution. */
+qn_status qn_op_random_multivariate_normal(qn_array **out, qn_array *mean,
+                                           qn_array *cov, const int *shape,
+                                           size_t ndim, qn_dtype dtype,
+                                           qn_array *key, qn_stream *s)
+{
+    qn_dims dims;
+    if (dtype != QN_FLOAT32)
+        return qn_fail(QN_E_ARG,
+                       "[multivariate_normal] float32 is expected, found %s.",
+                       qn_dtype_name(dtype));
+    qn_status status = vector_dims(&dims, shape, ndim, mean, cov);
+    if (status)
+        return status;
+    qn_scope c;
+    qn_scope_begin(&c, s);
+    qn_array *parts[3], *matrix = cast(&c, cov, dtype);
+    if (!c.status)
+        qn_scope_fail(&c, qn_op_svd(parts, matrix, true, s));
+    if (c.status)
+        return qn_scope_end(&c, out, NULL);
+    for (int i = 0; i < 3; i++)
+        if (c.status)
+            qn_array_unref(parts[i]);
+        else
+            qn_scope_hold(&c, QN_OK, &parts[i]);
+    qn_array *y = normal(&c, &dims, dtype, NULL, NULL, key);
+    if (c.status)
+        return qn_scope_end(&c, out, NULL);
+    qn_array *root = expand(&c, unary(&c, QN_OP_SQRT, parts[1]), -2);
+    root = mul(&c, parts[0], root);
+    root = c.status ? NULL : matmul(&c, root, parts[2]);
+    y = expand(&c, y, -2);
+    y = squeeze(&c, c.status ? NULL : matmul(&c, y, root), -2);
+    return qn_scope_end(&c, out, add(&c, cast(&c, mean, dtype), y));
+}
+
 qn_status qn_op_random_truncated_normal(qn_array **out, qn_array *lower,
                                         qn_array *upper, const int *shape,
                                         size_t ndim, qn_dtype dtype,

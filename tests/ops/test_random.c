@@ -252,6 +252,52 @@ static void test_refusals(void **state)
            qn_op_random_permutation(&refused, zero, 0, key, S));
 }
 
+/* Means and covariances of many vectors; values of MLX 0.32.2 for one key. */
+static void test_normal_vectors(void **state)
+{
+    (void)state;
+    BUILD(key, qn_op_random_key(&key, 3));
+    qn_array *mean = LINE(QN_FLOAT32, 1, 2);
+    qn_array *cov =
+        keep(array_of(QN_FLOAT32, VALUES(2, 0.5, 0.5, 1), SHAPE(2, 2)));
+    BUILD(few, qn_op_random_multivariate_normal(&few, mean, cov, (int[]){3}, 1,
+                                                QN_FLOAT32, key, S));
+    check_type(few, QN_FLOAT32, 3, 2);
+    check_near(few, 1e-6, -0.22249639, 1.5168957, 1.0178550, 2.8086459,
+               1.7608838, 2.9863967);
+    enum { MANY = 20000 };
+    BUILD(many, qn_op_random_multivariate_normal(
+                    &many, mean, cov, (int[]){MANY}, 1, QN_FLOAT32, key, S));
+    check_status(qn_eval(&many, 1), QN_OK);
+    double sum[2] = {0}, product[3] = {0};
+    for (size_t i = 0; i < MANY; i++) {
+        double x = item(many, 2 * i) - 1, y = item(many, 2 * i + 1) - 2;
+        sum[0] += x / MANY;
+        sum[1] += y / MANY;
+        product[0] += x * x / MANY;
+        product[1] += x * y / MANY;
+        product[2] += y * y / MANY;
+    }
+    assert_true(fabs(sum[0]) < 0.05 && fabs(sum[1]) < 0.05);
+    assert_true(fabs(product[0] - 2) < 0.1);
+    assert_true(fabs(product[1] - 0.5) < 0.05);
+    assert_true(fabs(product[2] - 1) < 0.05);
+    qn_array *means = counted(QN_INT32, SHAPE(3, 2));
+    BUILD(wide, qn_op_random_multivariate_normal(
+                    &wide, means, cov, (int[]){4, 1}, 2, QN_FLOAT32, key, S));
+    check_type(wide, QN_FLOAT32, 4, 3, 2);
+#define TRY(m, c, ndim, type)                                                  \
+    REFUSE("[multivariate_normal]",                                            \
+           qn_op_random_multivariate_normal(&refused, m, c, (int[]){4}, ndim,  \
+                                            type, key, S))
+    TRY(means, cov, 1, QN_FLOAT32);
+    TRY(mean, cov, 1, QN_FLOAT16);
+    TRY(mean, mean, 0, QN_FLOAT32);
+    TRY(mean, means, 0, QN_FLOAT32);
+    TRY(scalar_array(QN_FLOAT32, 1), cov, 0, QN_FLOAT32);
+#undef TRY
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +310,7 @@ int main(void)
         BUILD_TEST(test_categorical_shapes),
         BUILD_TEST(test_categorical_never_picks_the_impossible),
         BUILD_TEST(test_refusals),
+        BUILD_TEST(test_normal_vectors),
     };
     return run_build_tests(tests);
 }
