@@ -395,6 +395,36 @@ static void test_gradients_are_adjoint(void **state)
     }
 }
 
+static qn_array *image, *kernel;
+static int groups;
+
+static qn_status convolve(void)
+{
+    int one = 1;
+    qn_conv_settings s = {
+        .low = {&one, 1}, .high = {&one, 1}, .groups = groups};
+    qn_array *y = NULL;
+    qn_status status = qn_op_conv(&y, image, kernel, &s, S);
+    if (!status)
+        status = qn_eval(&y, 1);
+    qn_array_unref(y);
+    return status;
+}
+
+static void test_each_allocation_may_fail(void **state)
+{
+    image = random_parts(QN_FLOAT16, 1, SHAPE(1, 6, 7, 4));
+    for (int cpu = 0; cpu < 2; cpu++) {
+        if (cpu)
+            qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
+        for (groups = 1; groups <= 4; groups *= 4) {
+            kernel = random_parts(QN_FLOAT16, 2, SHAPE(8, 3, 3, 4 / groups));
+            each_alloc_may_fail(convolve);
+        }
+    }
+    use_reference(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +437,7 @@ int main(void)
         BUILD_TEST(test_nothing),
         BUILD_TEST(test_refusals),
         BUILD_TEST(test_gradients_are_adjoint),
+        BUILD_TEST(test_each_allocation_may_fail),
     };
     return run_build_tests(tests);
 }
