@@ -395,6 +395,23 @@ static void test_gradients_are_adjoint(void **state)
     }
 }
 
+static void test_batches_and_remakes(void **state)
+{
+    (void)state;
+    uint64_t seed = 17;
+    for (int round = 0; round < 40; round++) {
+        setting s;
+        int xs[5], ws[5];
+        if (!random_setting(&s, &seed, xs, ws))
+            continue;
+        qn_array *x = random_parts(QN_FLOAT32, seed, xs, s.ndim + 2);
+        qn_array *w = random_parts(QN_FLOAT32, seed + 1, ws, s.ndim + 2);
+        qn_conv_settings settings = settings_of(&s);
+        BUILD(y, qn_op_conv(&y, x, w, &settings, S));
+        check_rules(&y);
+    }
+}
+
 static qn_array *image, *kernel;
 static int groups;
 
@@ -437,6 +454,7 @@ int main(void)
         BUILD_TEST(test_nothing),
         BUILD_TEST(test_refusals),
         BUILD_TEST(test_gradients_are_adjoint),
+        BUILD_TEST(test_batches_and_remakes),
         BUILD_TEST(test_each_allocation_may_fail),
     };
     return run_build_tests(tests);

@@ -404,6 +404,21 @@ static void test_gradients_are_adjoint(void **state)
             }
 }
 
+static void test_batches_and_remakes(void **state)
+{
+    (void)state;
+    for (int form = QN_FFT_FORWARD; form <= QN_FFT_TO_REAL; form++)
+        for (int n = 5; n < 7; n++)
+            for (int axis = 0; axis < 2; axis++) {
+                int have = form == QN_FFT_TO_REAL ? n / 2 + 1 : n;
+                int shape[] = {axis ? 2 : have, axis ? have : 2};
+                qn_dtype in = form == QN_FFT_REAL ? QN_FLOAT32 : QN_COMPLEX64;
+                qn_array *x = random_parts(in, 5, shape, 2);
+                BUILD(y, qn_op_fft_axis(&y, x, axis, form, 0.7, n, S));
+                check_rules(&y);
+            }
+}
+
 static qn_array *spare;
 
 static qn_status transform_and_back(void)
@@ -450,6 +465,7 @@ int main(void)
         BUILD_TEST(test_frequencies),
         BUILD_TEST(test_shifts),
         BUILD_TEST(test_gradients_are_adjoint),
+        BUILD_TEST(test_batches_and_remakes),
         BUILD_TEST(test_each_allocation_may_fail),
     };
     return run_build_tests(tests);

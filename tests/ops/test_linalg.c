@@ -869,6 +869,40 @@ static void test_gradient_of_solutions(void **state)
     }
 }
 
+static int build_qr(qn_array **outs, qn_array *x)
+{
+    check_status(qn_op_qr(outs, x, S), QN_OK);
+    return 2;
+}
+static int build_eigvals(qn_array **outs, qn_array *x)
+{
+    check_status(qn_op_eig(outs, x, false, S), QN_OK);
+    return 1;
+}
+
+static void test_batches_and_remakes(void **state)
+{
+    (void)state;
+    static builder *const builders[] = {
+        build_inv,      build_lower_inv,      build_upper_inv, build_lu,
+        build_cholesky, build_upper_cholesky, build_svd,       build_qr,
+        build_eigvalsh, build_eigh,           build_eigvals};
+    qn_array *good = positive(QN_FLOAT32, 3, 50);
+    for (size_t i = 0; i < sizeof builders / sizeof *builders; i++) {
+        qn_array *outs[3];
+        int count = builders[i](outs, good);
+        for (int k = 0; k < count; k++)
+            keep(outs[k]);
+        check_rules(outs);
+    }
+    for (int form = 0; form < 3; form++) {
+        qn_array *b = random_parts(QN_FLOAT32, 51, SHAPE(2, 3, 2));
+        BUILD(x, form ? qn_op_solve_triangular(&x, good, b, form == 1, S)
+                      : qn_op_solve(&x, good, b, S));
+        check_rules(&x);
+    }
+}
+
 /* ---- memory ---- */
 
 static qn_array *spare;
@@ -929,6 +963,7 @@ int main(void)
         BUILD_TEST(test_gradients_against_differences),
         BUILD_TEST(test_gradient_of_lu),
         BUILD_TEST(test_gradient_of_solutions),
+        BUILD_TEST(test_batches_and_remakes),
         BUILD_TEST(test_each_allocation_may_fail),
     };
     return run_build_tests(tests);

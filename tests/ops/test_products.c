@@ -456,6 +456,24 @@ static void test_gradients_are_adjoint(void **state)
     assert_true(fabs(inner(grad[1], b) - sum) < 1e-12);
 }
 
+static void test_batches_and_remakes(void **state)
+{
+    (void)state;
+    qn_array *x = random_parts(QN_FLOAT32, 1, SHAPE(3, 20));
+    BUILD(h, qn_op_hadamard_transform(&h, x, NULL, S));
+    check_rules(&h);
+    qn_array *a = random_parts(QN_FLOAT32, 2, SHAPE(3, 2, 4));
+    qn_array *b = random_parts(QN_FLOAT32, 3, SHAPE(2, 4, 5));
+    BUILD(y, qn_op_gather_mm(&y, a, b, LINE(QN_UINT32, 2, 0),
+                             LINE(QN_UINT32, 1, 1), S));
+    check_rules(&y);
+    qn_array *m = random_parts(QN_FLOAT32, 4, SHAPE(2, 5));
+    qn_array *n = random_parts(QN_FLOAT32, 5, SHAPE(5, 3));
+    qn_array *parts = keep(array_of(QN_INT32, VALUES(0, 3, 2, 5), SHAPE(2, 2)));
+    BUILD(z, qn_op_segmented_mm(&z, m, n, parts, S));
+    check_rules(&z);
+}
+
 /* ---- formulas ---- */
 
 enum { LETTERS = 8 };
@@ -657,13 +675,33 @@ static qn_status contract(void)
     return status;
 }
 
+static qn_status choose(void)
+{
+    qn_array *y = NULL, *z = NULL;
+    qn_status status =
+        qn_op_gather_mm(&y, three[0], three[1], three[2], three[2], S);
+    if (!status)
+        status = qn_op_hadamard_transform(&z, y, NULL, S);
+    if (!status)
+        status = qn_eval(&z, 1);
+    qn_array_unref(y);
+    qn_array_unref(z);
+    return status;
+}
+
 static void test_each_allocation_may_fail(void **state)
 {
-    (void)state;
     three[0] = random_parts(QN_FLOAT32, 1, SHAPE(2, 2, 3));
     three[1] = random_parts(QN_FLOAT32, 1, SHAPE(3, 4));
     three[2] = random_parts(QN_FLOAT32, 1, SHAPE(5, 4));
     each_alloc_may_fail(contract);
+    three[0] = random_parts(QN_FLOAT16, 1, SHAPE(3, 2, 5));
+    three[1] = random_parts(QN_FLOAT16, 2, SHAPE(3, 5, 4));
+    three[2] = LINE(QN_UINT32, 2, 0, 2);
+    each_alloc_may_fail(choose);
+    qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
+    each_alloc_may_fail(choose);
+    use_reference(state);
 }
 
 int main(void)
@@ -684,6 +722,7 @@ int main(void)
         BUILD_TEST(test_hadamard_elements),
         BUILD_TEST(test_hadamard_scale_and_types),
         BUILD_TEST(test_gradients_are_adjoint),
+        BUILD_TEST(test_batches_and_remakes),
         BUILD_TEST(test_formulas),
         BUILD_TEST(test_ellipses),
         BUILD_TEST(test_formulas_of_other_types),
