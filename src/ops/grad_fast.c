@@ -84,19 +84,69 @@ void qn_grad_layer_norm(qn_grad *g)
 
 /* ---- rotary embedding ---- */
 
-/* The rotation back. */
+/* One element of each pair that turns together. */
+static qn_array *half_of(qn_scope *c, qn_array *x, const qn_rope_params *p,
+                         int which)
+{
+    if (c->status)
+        return NULL;
+    int last = x->ndim - 1, n = p->dims / 2;
+    if (!p->traditional)
+        return slice_axis(c, x, last, which * n, (which + 1) * n);
+    qn_array *pairs = slice_axis(c, x, last, 0, p->dims);
+    qn_dims dims = qn_dims_of(x);
+    dims.dim[last] = n;
+    qn_status status = qn_dims_insert(&dims, "rope", last + 1, 2);
+    if (status)
+        qn_scope_fail(c, status);
+    pairs = reshape(c, pairs, &dims);
+    return squeeze(
+        c, c->status ? NULL : slice_axis(c, pairs, last + 1, which, which + 1),
+        -1);
+}
+
+/* Positions, over the axes of x with 1 for the last. */
+static qn_array *positions(const qn_grad *g, const qn_rope_params *p)
+{
+    qn_scope *c = g->c;
+    const qn_array *x = g->in[0];
+    int rows = x->shape[x->ndim - 2];
+    qn_array *t = expand(c, arange(c, 0, rows, 1, QN_FLOAT32), 1);
+    if (!p->has_offset_array)
+        return add(c, t, scalar(c, p->offset, QN_FLOAT32));
+    qn_dims line = {.ndim = x->ndim};
+    for (int i = 0; i < x->ndim; i++)
+        line.dim[i] = i || g->in[1]->size == 1 ? 1 : x->shape[0];
+    return add(c, t, reshape(c, cast(c, g->in[1], QN_FLOAT32), &line));
+}
+
+/* An angle is position * scale / frequency; what it turns moves across
+ * itself. */
+static qn_array *by_frequency(const qn_grad *g, const qn_rope_params *p,
+                              qn_array *freqs)
+{
+    qn_scope *c = g->c;
+    qn_array *y = g->out[0], *cot = g->cot[0];
+    qn_array *turn = sub(c, mul(c, half_of(c, cot, p, 1), half_of(c, y, p, 0)),
+                         mul(c, half_of(c, cot, p, 0), half_of(c, y, p, 1)));
+    turn = mul(c, turn, positions(g, p));
+    if (c->status)
+        return NULL;
+    turn = qn_sum_to(c, turn, freqs->shape, 1);
+    qn_array *slope = divide(c, scalar(c, -(double)p->scale, QN_FLOAT32),
+                             unary(c, QN_OP_SQUARE, freqs));
+    return mul(c, turn, slope);
+}
+
+/* By x: the rotation back. */
 void qn_grad_rope(qn_grad *g)
 {
     qn_scope *c = g->c;
     const qn_rope_params *p = g->node->params;
     int freqs = 1 + p->has_offset_array;
-    if (p->has_freqs && g->wanted[freqs]) {
-        qn_scope_fail(c, qn_fail(QN_E_UNSUPPORTED,
-                                 "[rope] There is no gradient with respect to "
-                                 "the frequencies."));
-        return;
-    }
     qn_array *made = NULL;
+    if (p->has_freqs && g->wanted[freqs])
+        g->grad[freqs] = by_frequency(g, p, g->in[freqs]);
     if (!c->status && g->wanted[0])
         g->grad[0] = qn_scope_hold(
             c,

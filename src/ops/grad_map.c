@@ -51,6 +51,17 @@ static qn_array *one_plus_square(qn_scope *c, qn_array *x)
     return add(c, NUMBER(1), UN(SQUARE, x));
 }
 
+/* 1 / cosh(x)^2. */
+static qn_array *tanh_slope(qn_scope *c, qn_array *x)
+{
+    if (x->dtype == QN_COMPLEX64)
+        return divide(c, NUMBER(1), UN(SQUARE, UN(COSH, x)));
+    qn_array *twice = mul(c, x, NUMBER(2));
+    qn_array *both =
+        mul(c, UN(SIGMOID, twice), UN(SIGMOID, UN(NEGATIVE, twice)));
+    return mul(c, both, NUMBER(4));
+}
+
 static const double two_over_root_pi = 1.1283791670955125739;
 static const double half_root_pi = 0.88622692545275801365;
 static const double ln2 = 0.69314718055994530942;
@@ -79,13 +90,14 @@ DERIVATIVE(log10,      divide(c, NUMBER(1 / ln10), x))
 DERIVATIVE(log1p,      divide(c, NUMBER(1), add(c, x, NUMBER(1))))
 DERIVATIVE(log2,       divide(c, NUMBER(1 / ln2), x))
 DERIVATIVE(rsqrt,      mul(c, NUMBER(-0.5), divide(c, y, x)))
-DERIVATIVE(sigmoid,    mul(c, y, sub(c, NUMBER(1), y)))
+/* 1 - y and 1 - y^2 would lose what is left of them near 1. */
+DERIVATIVE(sigmoid,    mul(c, y, UN(SIGMOID, UN(NEGATIVE, x))))
 DERIVATIVE(sin,        UN(COS, x))
 DERIVATIVE(sinh,       UN(COSH, x))
 DERIVATIVE(sqrt,       divide(c, NUMBER(0.5), y))
 DERIVATIVE(square,     mul(c, NUMBER(2), x))
 DERIVATIVE(tan,        one_plus_square(c, y))
-DERIVATIVE(tanh,       one_minus_square(c, y))
+DERIVATIVE(tanh,       tanh_slope(c, x))
 /* clang-format on */
 
 /* Grows along the imaginary axis; the imaginary part of a real is constant. */

@@ -89,28 +89,17 @@ static void through_groups(qn_grad *g, const qn_quant_params *p, int i,
         g->grad[i + 1] = sum_groups(c, matrix, g->in[i]);
 }
 
-static void packed_none(qn_grad *g, const char *what)
+/* Packed numbers, and the scales of other modes, are codes: they have no
+ * gradient. */
+static bool only_affine(const qn_quant_params *p)
 {
-    qn_scope_fail(g->c, qn_fail(QN_E_UNSUPPORTED,
-                                "[%s] There is no gradient with respect to "
-                                "%s.",
-                                qn_op_info_of(g->node->op)->name, what));
-}
-
-static bool only_affine(qn_grad *g, const qn_quant_params *p)
-{
-    if (p->mode == QN_QUANT_AFFINE)
-        return true;
-    packed_none(g, "the scales of modes other than affine");
-    return false;
+    return p->mode == QN_QUANT_AFFINE;
 }
 
 void qn_grad_dequantize(qn_grad *g)
 {
     const qn_quant_params *p = g->node->params;
-    if (g->wanted[0])
-        packed_none(g, "packed numbers");
-    else if (only_affine(g, p))
+    if (only_affine(p))
         through_groups(g, p, 1, g->cot[0]);
 }
 
@@ -126,10 +115,6 @@ void qn_grad_quantized_matmul(qn_grad *g)
     };
     bool affine = p->mode == QN_QUANT_AFFINE;
     qn_array *x = g->in[0], *w = g->in[1], *cot = g->cot[0], *made = NULL;
-    if (g->wanted[1]) {
-        packed_none(g, "packed numbers");
-        return;
-    }
     /* Products with the same matrix, the other way round.  The builder that
      * keeps x's type also takes groups of 16. */
     if (g->wanted[0] && !c->status) {
@@ -140,7 +125,7 @@ void qn_grad_quantized_matmul(qn_grad *g)
         g->grad[0] = qn_scope_hold(c, status, &made);
     }
     bool rest = g->wanted[2] || (affine && g->wanted[3]);
-    if (!rest || !only_affine(g, p))
+    if (!rest || !only_affine(p))
         return;
     qn_array *left = p->transpose ? cot : x, *right = p->transpose ? x : cot;
     if (w->ndim == 2) {
