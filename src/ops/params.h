@@ -71,6 +71,11 @@ typedef struct qn_number_of_elements_params {
     bool inverted;
 } qn_number_of_elements_params;
 
+/* FUSED: see ops/fused.h. */
+typedef struct qn_fused_params {
+    struct qn_fused *program; /* a reference */
+} qn_fused_params;
+
 /* CUSTOM: inputs nprimals arrays, then what the outputs are. */
 typedef struct qn_custom_params {
     struct qn_custom *custom; /* a reference */

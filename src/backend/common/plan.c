@@ -81,17 +81,23 @@ void qn_plan_elementwise(qn_plan *plan, const qn_array *const *arrays, int n)
     const int64_t *strides[QN_PLAN_OPERANDS] = {NULL};
     for (int i = 0; i < n; i++)
         strides[i] = arrays[i]->strides;
+    qn_plan_elementwise_strides(plan, out->shape, out->ndim, strides, n);
+}
+
+void qn_plan_elementwise_strides(qn_plan *plan, const int *shape, int ndim,
+                                 const int64_t *const *strides, int n)
+{
+    const int64_t *out = strides[0];
     int order[QN_MAX_NDIM];
-    for (int i = 0; i < out->ndim; i++) {
+    for (int i = 0; i < ndim; i++) {
         int at = i;
-        while (at > 0 &&
-               llabs(out->strides[order[at - 1]]) < llabs(out->strides[i])) {
+        while (at > 0 && llabs(out[order[at - 1]]) < llabs(out[i])) {
             order[at] = order[at - 1];
             at--;
         }
         order[at] = i;
     }
-    plan_make_ordered(plan, out->shape, out->ndim, strides, n, order);
+    plan_make_ordered(plan, shape, ndim, strides, n, order);
 }
 
 void qn_plan_points(qn_plan *plan)

@@ -18,7 +18,7 @@
 
 #include "core/array.h"
 
-enum { QN_PLAN_OPERANDS = 6 };
+enum { QN_PLAN_OPERANDS = 8 };
 
 typedef enum qn_plan_kind {
     QN_PLAN_EMPTY, /* no elements; nruns is 0 */
@@ -50,6 +50,11 @@ void qn_plan_make(qn_plan *plan, const int *shape, int ndim,
  * the elements follows the output's layout, so that a permuted output walks
  * through memory in order. */
 void qn_plan_elementwise(qn_plan *plan, const qn_array *const *arrays, int n);
+
+/* The same with strides over the output's shape: strides[0] are the output's,
+ * those of the inputs may stand still where it goes on. */
+void qn_plan_elementwise_strides(qn_plan *plan, const int *shape, int ndim,
+                                 const int64_t *const *strides, int n);
 
 /* Turns the runs into single elements: run is 1, nruns is size.  For loops
  * whose body is a row or a line rather than an element. */

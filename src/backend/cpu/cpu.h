@@ -23,6 +23,7 @@ qn_status qn_cpu_dequantize(qn_node *node, bool *done);
 qn_status qn_cpu_attention(qn_node *node, bool *done);
 qn_status qn_cpu_unary(qn_node *node, bool *done);
 qn_status qn_cpu_binary(qn_node *node, bool *done);
+qn_status qn_cpu_fused(qn_node *node, bool *done);
 qn_status qn_cpu_where(qn_node *node, bool *done);
 qn_status qn_cpu_astype(qn_node *node, bool *done);
 qn_status qn_cpu_view(qn_node *node, bool *done);

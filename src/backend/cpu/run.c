@@ -15,6 +15,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_QUANTIZED_MATMUL] = qn_cpu_quantized_matmul,
     [QN_OP_DEQUANTIZE] = qn_cpu_dequantize,
     [QN_OP_SDPA] = qn_cpu_attention,
+    [QN_OP_FUSED] = qn_cpu_fused,
     [QN_OP_SELECT] = qn_cpu_where,
     [QN_OP_ASTYPE] = qn_cpu_astype,
     [QN_OP_AS_STRIDED] = qn_cpu_view,

@@ -31,7 +31,10 @@ qn_status qn_ref_map(qn_node *node, qn_ref_kernel kernel, int ninputs);
 void qn_ref_map_arrays(const qn_array *const *arrays, int n,
                        qn_ref_kernel kernel);
 
-/* The loop of a binary operation on operands of this dtype; NULL: none. */
+/* The loop of an operation on operands of this dtype; NULL: none. */
+qn_ref_kernel qn_ref_unary_kernel(qn_op op, qn_dtype dtype);
+/* Of a choice between values of this dtype. */
+qn_ref_kernel qn_ref_where_kernel(qn_dtype dtype);
 qn_ref_kernel qn_ref_binary_kernel(qn_op op, qn_dtype dtype);
 /* One run of it: out = a op b, all of `dtype`, which is also the result's. */
 typedef struct qn_ref_run_operand {

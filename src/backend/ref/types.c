@@ -64,19 +64,24 @@ SELECT(float)
 SELECT(eight_bytes)
 /* clang-format on */
 
-qn_status qn_ref_where(qn_node *node)
+qn_ref_kernel qn_ref_where_kernel(qn_dtype dtype)
 {
-    qn_dtype dtype = node->outputs[0]->dtype;
-    if (dtype == QN_FLOAT16 || dtype == QN_BFLOAT16)
-        return qn_ref_map(node, select_float, 3);
+    dtype = qn_value_dtype(dtype);
+    if (dtype == QN_FLOAT32)
+        return select_float;
     switch (qn_dtype_size(dtype)) {
     case 1:
-        return qn_ref_map(node, select_uint8_t, 3);
+        return select_uint8_t;
     case 2:
-        return qn_ref_map(node, select_uint16_t, 3);
+        return select_uint16_t;
     case 4:
-        return qn_ref_map(node, select_uint32_t, 3);
+        return select_uint32_t;
     default:
-        return qn_ref_map(node, select_eight_bytes, 3);
+        return select_eight_bytes;
     }
+}
+
+qn_status qn_ref_where(qn_node *node)
+{
+    return qn_ref_map(node, qn_ref_where_kernel(node->outputs[0]->dtype), 3);
 }

@@ -28,10 +28,15 @@ static const qn_ref_kernel kernels[QN_OP_COUNT][QN_DTYPE_COUNT] = {
 #include "ops/ops.def"
 };
 
+qn_ref_kernel qn_ref_unary_kernel(qn_op op, qn_dtype dtype)
+{
+    return kernels[op][qn_value_dtype(dtype)];
+}
+
 qn_status qn_ref_unary(qn_node *node)
 {
     qn_dtype dtype = node->inputs[0]->dtype;
-    qn_ref_kernel kernel = kernels[node->op][qn_value_dtype(dtype)];
+    qn_ref_kernel kernel = qn_ref_unary_kernel((qn_op)node->op, dtype);
     return kernel ? qn_ref_map(node, kernel, 1)
                   : qn_ref_unsupported(node, dtype);
 }
