@@ -8,6 +8,9 @@
 
 #include "mlx/c/mlx.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -48,6 +51,17 @@ int quern_engine_open(void);
  * the next evaluation; not while one runs.  Never changes a result.  Returns 0,
  * or 1 for another number.  Over another library: does nothing. */
 int quern_set_threads(int threads);
+
+/* --- Compiled functions --------------------------------------------------- */
+
+/* Whether the calling thread is recording a shapeless function (mlx_compile),
+ * if only around another recording.  What takes sizes from shapes asks this
+ * first. Over another library: false. */
+bool quern_in_shapeless_trace(void);
+
+/* How often the function of a compiled closure has been recorded, by all
+ * threads; 0 for other closures.  Over another library: 0. */
+size_t quern_closure_trace_count(const mlx_closure cls);
 
 /* --- Packed matrices ------------------------------------------------------ */
 

@@ -14,6 +14,7 @@ struct qn_closure {
     atomic_uint refs;
     bool has_payload; /* the function takes it as its last argument */
     bool unary;       /* the function is a unary_fun */
+    bool own;         /* the function returns a qn_status */
     void (*fun)(void);
     void *payload;
     void (*dtor)(void *);
@@ -89,6 +90,22 @@ static qn_status make(void **ctx, qn_closure like)
     return qn_handle_set_closure(ctx, c);
 }
 
+qn_status qn_closure_new_own(void **ctx, void (*fun)(void), void *payload,
+                             void (*dtor)(void *))
+{
+    qn_closure like = {.has_payload = true,
+                       .own = true,
+                       .fun = fun,
+                       .payload = payload,
+                       .dtor = dtor};
+    return make(ctx, like);
+}
+
+void *qn_closure_payload(const qn_closure *closure, void (*fun)(void))
+{
+    return closure->own && closure->fun == fun ? closure->payload : NULL;
+}
+
 static void free_box(closure_box *box)
 {
     if (box)
@@ -148,14 +165,19 @@ static qn_status begin(call *c, qn_closure *closure, int count,
             return status;
         }
     }
+    qn_error_clear();
     return QN_OK;
 }
 
 /* Turns the function's own report and a result that it has to fill into a
  * status. */
-static qn_status check(int rc, const char *type, const void *result,
-                       const char *result_type)
+static qn_status check(const qn_closure *closure, int rc, const char *type,
+                       const void *result, const char *result_type)
 {
+    if (rc && closure->own)
+        return (qn_status)rc;
+    if (rc && *qn_error_text())
+        return QN_E_CANCELLED;
     if (rc)
         return qn_fail(QN_E_CANCELLED, "%s returned a non-zero value", type);
     if (!result)
@@ -164,9 +186,10 @@ static qn_status check(int rc, const char *type, const void *result,
 }
 
 /* The check for a list; after a failure the result is empty. */
-static qn_status check_list(int rc, const char *type, mlx_vector_array *res)
+static qn_status check_list(const qn_closure *closure, int rc, const char *type,
+                            mlx_vector_array *res)
 {
-    qn_status status = check(rc, type, res->ctx, "mlx_vector_array");
+    qn_status status = check(closure, rc, type, res->ctx, "mlx_vector_array");
     if (status) {
         mlx_vector_array_free(*res);
         res->ctx = NULL;
@@ -187,7 +210,7 @@ static qn_status call_unary(const qn_closure *closure, mlx_vector_array *res,
     if (status)
         return status;
     int rc = ((unary_fun)closure->fun)(&made, in);
-    status = check(rc, "mlx_closure", made.ctx, "mlx_array");
+    status = check(closure, rc, "mlx_closure", made.ctx, "mlx_array");
     if (!status) {
         qn_array *array = qn_array_ref(qn_handle_array(made));
         status = qn_handle_set_arrays(res, &array, 1);
@@ -207,15 +230,16 @@ qn_status qn_call_closure(qn_closure *closure, mlx_vector_array *res,
     if (closure->unary)
         status = call_unary(closure, res, inputs);
     else
-        status = check_list(QN_INVOKE(mlx_closure, closure, res, c.in[0]),
-                            "mlx_closure", res);
+        status =
+            check_list(closure, QN_INVOKE(mlx_closure, closure, res, c.in[0]),
+                       "mlx_closure", res);
     end(&c);
     return status;
 }
 
-static qn_status call_kwargs(qn_closure *closure, mlx_vector_array *res,
-                             const qn_list *inputs,
-                             mlx_map_string_to_array kwargs)
+qn_status qn_call_closure_kwargs(qn_closure *closure, mlx_vector_array *res,
+                                 const qn_list *inputs,
+                                 mlx_map_string_to_array kwargs)
 {
     call c;
     qn_status status = begin(&c, closure, 1, &inputs);
@@ -225,6 +249,7 @@ static qn_status call_kwargs(qn_closure *closure, mlx_vector_array *res,
     status = qn_handle_copy_map(&named, kwargs);
     if (!status)
         status = check_list(
+            closure,
             QN_INVOKE(mlx_closure_kwargs, closure, res, c.in[0], named),
             "mlx_closure_kwargs", res);
     mlx_map_string_to_array_free(named);
@@ -244,7 +269,7 @@ qn_status qn_call_closure_value_and_grad(qn_closure *closure,
     int rc =
         QN_INVOKE(mlx_closure_value_and_grad, closure, values, grads, c.in[0]);
     end(&c);
-    status = check(rc, "mlx_closure_value_and_grad",
+    status = check(closure, rc, "mlx_closure_value_and_grad",
                    values->ctx ? grads->ctx : NULL, "mlx_vector_array");
     if (status) {
         mlx_vector_array_free(*values);
@@ -265,6 +290,7 @@ qn_status qn_call_closure_custom(qn_closure *closure, mlx_vector_array *res,
     if (status)
         return status;
     status = check_list(
+        closure,
         QN_INVOKE(mlx_closure_custom, closure, res, c.in[0], c.in[1], c.in[2]),
         "mlx_closure_custom", res);
     end(&c);
@@ -281,7 +307,8 @@ qn_status qn_call_closure_custom_jvp(qn_closure *closure, mlx_vector_array *res,
     qn_status status = begin(&c, closure, 2, lists);
     if (status)
         return status;
-    status = check_list(QN_INVOKE(mlx_closure_custom_jvp, closure, res, c.in[0],
+    status = check_list(closure,
+                        QN_INVOKE(mlx_closure_custom_jvp, closure, res, c.in[0],
                                   c.in[1], argnums, count),
                         "mlx_closure_custom_jvp", res);
     end(&c);
@@ -301,9 +328,10 @@ qn_status qn_call_closure_custom_vmap(qn_closure *closure,
     int rc = QN_INVOKE(mlx_closure_custom_vmap, closure, res, out_axes, c.in[0],
                        axes, count);
     end(&c);
-    status = check(rc, "mlx_closure_custom_vmap", res->ctx, "mlx_vector_array");
+    status = check(closure, rc, "mlx_closure_custom_vmap", res->ctx,
+                   "mlx_vector_array");
     if (!status)
-        status = check(rc, "mlx_closure_custom_vmap", out_axes->ctx,
+        status = check(closure, rc, "mlx_closure_custom_vmap", out_axes->ctx,
                        "mlx_vector_int");
     if (status) {
         mlx_vector_array_free(*res);
@@ -385,7 +413,7 @@ static void move_list(void **res, void **made)
     }
 }
 
-static void move_arrays(mlx_vector_array *res, mlx_vector_array made)
+void qn_handle_move_arrays(mlx_vector_array *res, mlx_vector_array made)
 {
     move_list(&res->ctx, &made.ctx);
     mlx_vector_array_free(made);
@@ -398,7 +426,7 @@ int mlx_closure_apply(mlx_vector_array *res, mlx_closure cls,
     QN_GET_ARRAYS(in, input);
     mlx_vector_array made = {NULL};
     QN_CALL(qn_call_closure(c, &made, in));
-    move_arrays(res, made);
+    qn_handle_move_arrays(res, made);
     return 0;
 }
 
@@ -411,8 +439,8 @@ int mlx_closure_kwargs_apply(mlx_vector_array *res, mlx_closure_kwargs cls,
     if (!input_1.ctx)
         return QN_REPORT_EMPTY(mlx_map_string_to_array);
     mlx_vector_array made = {NULL};
-    QN_CALL(call_kwargs(c, &made, in, input_1));
-    move_arrays(res, made);
+    QN_CALL(qn_call_closure_kwargs(c, &made, in, input_1));
+    qn_handle_move_arrays(res, made);
     return 0;
 }
 
@@ -425,8 +453,8 @@ int mlx_closure_value_and_grad_apply(mlx_vector_array *res_0,
     QN_GET_ARRAYS(in, input);
     mlx_vector_array values = {NULL}, grads = {NULL};
     QN_CALL(qn_call_closure_value_and_grad(c, &values, &grads, in));
-    move_arrays(res_0, values);
-    move_arrays(res_1, grads);
+    qn_handle_move_arrays(res_0, values);
+    qn_handle_move_arrays(res_1, grads);
     return 0;
 }
 
@@ -441,7 +469,7 @@ int mlx_closure_custom_apply(mlx_vector_array *res, mlx_closure_custom cls,
     QN_GET_ARRAYS(outputs, input_2);
     mlx_vector_array made = {NULL};
     QN_CALL(qn_call_closure_custom(c, &made, primals, cotangents, outputs));
-    move_arrays(res, made);
+    qn_handle_move_arrays(res, made);
     return 0;
 }
 
@@ -457,7 +485,7 @@ int mlx_closure_custom_jvp_apply(mlx_vector_array *res,
     mlx_vector_array made = {NULL};
     QN_CALL(qn_call_closure_custom_jvp(c, &made, primals, tangents, input_2,
                                        input_2_num));
-    move_arrays(res, made);
+    qn_handle_move_arrays(res, made);
     return 0;
 }
 
@@ -473,7 +501,7 @@ int mlx_closure_custom_vmap_apply(mlx_vector_array *res_0,
     mlx_vector_int axes = {NULL};
     QN_CALL(
         qn_call_closure_custom_vmap(c, &made, &axes, in, input_1, input_1_num));
-    move_arrays(res_0, made);
+    qn_handle_move_arrays(res_0, made);
     move_list(&res_1->ctx, &axes.ctx);
     mlx_vector_int_free(axes);
     return 0;

@@ -129,6 +129,10 @@ void _mlx_error(const char *file, const int line, const char *fmt, ...)
     va_start(args, fmt);
     qn_buf_vprintf(&message, fmt, args);
     va_end(args);
+    /* For a callback that reports and then fails: its caller's report has the
+     * same sentence. */
+    if (!qn_buf_status(&message))
+        qn_fail(QN_E_CANCELLED, "%s", message.data ? message.data : "");
     qn_buf_add_text(&message, place);
     if (!qn_buf_status(&message)) {
         report(message.data);

@@ -91,8 +91,10 @@ static qn_status push(tape *t, const qn_array *array)
 {
     qn_node *node = array->node;
     if (!node)
-        return qn_fail(QN_E_ARG, "[eval] a placeholder has no value: it stands "
-                                 "for an input of a function being recorded");
+        return qn_fail(QN_E_ARG,
+                       "[eval] evaluation during a transformation: a "
+                       "placeholder has no value, it stands for an input of "
+                       "the function that is being recorded");
     if (node->mark == t->mark)
         return QN_OK;
     if (node->state == QN_NODE_RUNNING)

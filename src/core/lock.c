@@ -14,7 +14,7 @@
 static pthread_mutex_t mutexes[QN_LOCK_COUNT] = {
     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
-    PTHREAD_MUTEX_INITIALIZER,
+    PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
 };
 static _Thread_local bool held[QN_LOCK_COUNT];
 /* Those that the fork in progress took on top. */
