@@ -305,8 +305,20 @@ static int run_step(const qn_json *step)
         return tostring_step(step);
     if (qn_json_get(step, "layout"))
         return layout_step(step);
-    case_fail("transform steps are not implemented");
+    if (qn_json_get(step, "transform"))
+        return transform_step(step);
+    case_fail("case: unknown step");
     return -1;
+}
+
+int abi_step(const qn_json *step)
+{
+    return run_step(step);
+}
+
+mlx_vector_array abi_vector(const qn_json *list)
+{
+    return vector_of(list);
 }
 
 /* ---- expectations ---- */

@@ -30,6 +30,13 @@ void run_model_case(const qn_json *c, const case_context *context);
 /* One of `cases` of a goldens file. */
 void run_golden_case(const qn_json *c, const case_context *context);
 
+/* For transform.c: a step of an ABI case, and a list of its values (held by
+ * the case); back from there: a step that applies a transformation.  What the
+ * step returned, or -1. */
+int abi_step(const qn_json *step);
+mlx_vector_array abi_vector(const qn_json *list);
+int transform_step(const qn_json *step);
+
 /* ---- JSON ---- */
 
 /* The text of a member, or "" with a failure when it is not there. */
