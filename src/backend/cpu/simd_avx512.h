@@ -157,6 +157,15 @@ VF_INLINE float vf_sum(VF a)
     v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
 }
+typedef __m512d VD;
+VF_INLINE VD vd_low(VF a)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(a));
+}
+VF_INLINE VD vd_high(VF a)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
+}
 VF_INLINE VF vf_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(

@@ -143,6 +143,15 @@ VF_INLINE void vf_sum4(float out[4], VF a, VF b, VF c, VF d)
 {
     vst1q_f32(out, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
 }
+typedef float64x2_t VD;
+VF_INLINE VD vd_low(VF a)
+{
+    return vcvt_f64_f32(vget_low_f32(a));
+}
+VF_INLINE VD vd_high(VF a)
+{
+    return vcvt_high_f64_f32(a);
+}
 VF_INLINE VF vf_load_f16(const uint16_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));

@@ -22,6 +22,9 @@
  *                       VF_LANES vectors; reads exactly 2 * bits bytes
  *   vf_transpose(r)     of VF_LANES vectors, in place
  *   vm_lt vm_le vm_eq vm_nan(a) vm_or, vf_select(m, a, b): m ? a : b
+ *   VD                  a vector of VF_LANES / 2 doubles, with the compilers'
+ *                       operators
+ *   vd_low vd_high      the first and the second half of the lanes as doubles
  *   FN(name)            name_<isa>
  *
  * simd_math.h builds the functions and the partial loads on them. */
@@ -175,6 +178,15 @@ VF_INLINE void vf_sum4(float out[4], VF a, VF b, VF c, VF d)
     out[1] = vf_sum(b);
     out[2] = vf_sum(c);
     out[3] = vf_sum(d);
+}
+typedef double VD __attribute__((vector_size(16)));
+VF_INLINE VD vd_low(VF a)
+{
+    return (VD){(double)a[0], (double)a[1]};
+}
+VF_INLINE VD vd_high(VF a)
+{
+    return (VD){(double)a[2], (double)a[3]};
 }
 VF_INLINE VF vf_load_f16(const uint16_t *p)
 {
