@@ -194,6 +194,9 @@ static void select_piece(const map_job *job, char *const *at, size_t n)
 /* True when a whole run can be one piece. */
 static bool unstaged(const map_job *job)
 {
+    /* A condition that stands is spread over a block. */
+    if (job->piece == select_piece && stands(&job->ops[1]))
+        return false;
     for (int i = 0; i <= job->ninputs; i++) {
         const operand *o = &job->ops[i];
         bool half = o->dtype == QN_FLOAT16 || o->dtype == QN_BFLOAT16;

@@ -437,6 +437,28 @@ static void test_a_dying_input_is_overwritten(void **state)
     qn_array_unref(out);
 }
 
+/* One truth value for runs that are longer than a block. */
+static void test_a_condition_that_stands(void **state)
+{
+    (void)state;
+    int n = 40000;
+    qn_array *x = operand(QN_FLOAT32, true, SHAPE(n));
+    qn_array *y = operand(QN_FLOAT32, true, SHAPE(n));
+    for (int truth = 0; truth < 2; truth++) {
+        qn_array *one = array_of(QN_BOOL, VALUES(truth), NULL, 0);
+        qn_array *all = view_of(one, SHAPE(n), (const int64_t[]){0}, 0);
+        use_fast();
+        qn_array *out = apply(QN_OP_SELECT, NULL, 0, QN_FLOAT32, SHAPE(n),
+                              INPUTS(all, x, y));
+        assert_true(same_bits(out, truth ? x : y));
+        qn_array_unref(out);
+        qn_array_unref(all);
+        qn_array_unref(one);
+    }
+    qn_array_unref(x);
+    qn_array_unref(y);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_converters_round_as_the_scalar_ones),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_a_dying_input_is_overwritten),
+        cmocka_unit_test(test_a_condition_that_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
