@@ -135,14 +135,21 @@ float qn_quant_global(float global_scale)
     return global_scale == 0 ? 1 : global_scale / 2688;
 }
 
-/* The power of two nearest to x in logarithms, as a byte.  The largest
- * elements may saturate where it is below x. */
-static uint8_t nearest_power(float x)
+/* The power of two that is not below x, as a byte: no element saturates.  That
+ * of zeros is 1. */
+static uint8_t power_above(float x)
 {
+    int exponent;
     if (!(x > 0))
-        return 0;
-    float exponent = roundf(log2f(x));
-    return exponent > 127 ? 254 : (uint8_t)(int)(fmaxf(exponent, -127) + 127);
+        return 127;
+    if (isinf(x))
+        return 254;
+    /* x is fraction * 2^exponent with the fraction in [0.5, 1). */
+    if (frexpf(x, &exponent) == 0.5f)
+        exponent--;
+    if (exponent > 127)
+        return 254;
+    return exponent < -127 ? 0 : (uint8_t)(exponent + 127);
 }
 
 void qn_quant_float_group(uint8_t *codes, uint8_t *scale, const float *w,
@@ -157,7 +164,7 @@ void qn_quant_float_group(uint8_t *codes, uint8_t *scale, const float *w,
         *scale = qn_f32_to_e4m3(largest * encode);
         s = qn_e4m3_to_f32(*scale) * qn_quant_global(global_scale);
     } else {
-        *scale = nearest_power(largest);
+        *scale = power_above(largest);
         s = qn_e8m0_to_f32(*scale);
     }
     for (size_t i = 0; i < n; i++) {
