@@ -363,3 +363,13 @@ int mlx_searchsorted(mlx_array *res, const mlx_array sorted_sequence,
     QN_RETURN_OP(
         res, qn_op_searchsorted(&out, sequence, x, qn_capi_text(side), stream));
 }
+
+int mlx_masked_scatter(mlx_array *res, const mlx_array a, const mlx_array mask,
+                       const mlx_array src, const mlx_stream s)
+{
+    QN_GET_ARRAY(x, a);
+    QN_GET_ARRAY(where, mask);
+    QN_GET_ARRAY(values, src);
+    QN_GET_STREAM(stream, s);
+    QN_RETURN_OP(res, qn_op_masked_scatter(&out, x, where, values, stream));
+}

@@ -4,7 +4,7 @@
  * as safe as one that a program asks for.  For inputs of other shapes than the
  * first time (shapeless), a size that was taken from an input follows that
  * input; an operation whose constants can't be told apart that way refuses. */
-#include "params.h"
+#include "quant.h"
 #include "rules.h"
 
 #include "base/alloc.h"
@@ -389,6 +389,11 @@ void qn_again_scatter_axis(qn_again *a)
                             p->combine, STREAM));
 }
 
+void qn_again_masked_scatter(qn_again *a)
+{
+    MAKE(qn_op_masked_scatter(&made, a->in[0], a->in[1], a->in[2], STREAM));
+}
+
 /* ---- order ---- */
 
 void qn_again_arg_reduce(qn_again *a)
@@ -425,17 +430,6 @@ void qn_again_matmul(qn_again *a)
     MAKE(qn_op_matmul(&made, a->in[0], a->in[1], STREAM));
 }
 
-static const char *mode_of(const qn_quant_params *p)
-{
-    static const char *const modes[] = {
-        [QN_QUANT_AFFINE] = "affine",
-        [QN_QUANT_MXFP4] = "mxfp4",
-        [QN_QUANT_MXFP8] = "mxfp8",
-        [QN_QUANT_NVFP4] = "nvfp4",
-    };
-    return modes[p->mode];
-}
-
 void qn_again_quantized_matmul(qn_again *a)
 {
     const qn_quant_params *p = a->node->params;
@@ -443,7 +437,7 @@ void qn_again_quantized_matmul(qn_again *a)
     bool keep = a->was_out[0]->dtype == a->was_in[0]->dtype;
     MAKE(qn_op_quantized_product(&made, a->in[0], a->in[1], a->in[2], biases,
                                  p->transpose, p->group_size, p->bits,
-                                 mode_of(p), keep, STREAM));
+                                 qn_packed_mode_name(p->mode), keep, STREAM));
 }
 
 void qn_again_quantize(qn_again *a)
@@ -453,9 +447,10 @@ void qn_again_quantize(qn_again *a)
     size_t count = 0;
     if (a->c->status)
         return;
-    qn_status status = qn_op_quantize(
-        made, &count, a->in[0], &p->group_size, &p->bits, mode_of(p),
-        p->has_global_scale ? a->in[1] : NULL, STREAM);
+    qn_status status =
+        qn_op_quantize(made, &count, a->in[0], &p->group_size, &p->bits,
+                       qn_packed_mode_name(p->mode),
+                       p->has_global_scale ? a->in[1] : NULL, STREAM);
     if (status)
         qn_scope_fail(a->c, status);
     for (size_t i = 0; i < count; i++)
@@ -468,7 +463,8 @@ void qn_again_dequantize(qn_again *a)
     bool affine = p->mode == QN_QUANT_AFFINE;
     qn_array *global = p->has_global_scale ? a->in[2 + affine] : NULL;
     MAKE(qn_op_dequantize(&made, a->in[0], a->in[1], affine ? a->in[2] : NULL,
-                          &p->group_size, &p->bits, mode_of(p), global,
+                          &p->group_size, &p->bits,
+                          qn_packed_mode_name(p->mode), global,
                           &a->was_out[0]->dtype, STREAM));
 }
 

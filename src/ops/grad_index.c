@@ -200,3 +200,38 @@ void qn_grad_partition(qn_grad *g)
                                   p->axis, g->c->stream),
                   &order, p->axis);
 }
+
+/* ---- where a mask is true ---- */
+
+void qn_grad_masked_scatter(qn_grad *g)
+{
+    qn_scope *c = g->c;
+    qn_array *mask = g->in[1], *cot = g->cot[0], *made = NULL;
+    qn_array *none = scalar_of(c, 0, cot);
+    if (g->wanted[0])
+        g->grad[0] = where(c, mask, none, cot);
+    if (!g->wanted[2] || !g->in[2]->size)
+        return;
+    /* Element i of the values is where the mask has been true i times before;
+     * elsewhere a zero is added to the first. */
+    int axis = 0;
+    qn_array *line = flatten(c, mask), *taken = flatten(c, cot);
+    if (c->status)
+        return;
+    qn_array *count = cast(c, line, QN_INT64);
+    if (!c->status)
+        qn_scope_hold(
+            c,
+            qn_op_scan(&made, QN_OP_CUMSUM, count, 0, false, true, c->stream),
+            &made);
+    qn_array *place = c->status ? NULL : sub(c, made, scalar(c, 1, QN_INT64));
+    place = where(c, line, place, scalar(c, 0, QN_INT64));
+    taken = expand(c, where(c, line, taken, none), 1);
+    qn_array *zeros = qn_zeros_like(c, g->in[2]);
+    if (!c->status)
+        g->grad[2] =
+            qn_scope_hold(c,
+                          qn_op_scatter(&made, zeros, &place, 1, taken, &axis,
+                                        1, QN_COMBINE_SUM, c->stream),
+                          &made);
+}

@@ -1,5 +1,5 @@
 /* grad_product.c: gradients of matrix products, packed ones among them. */
-#include "params.h"
+#include "quant.h"
 #include "rules.h"
 
 /* The last two axes exchanged, conjugated. */
@@ -107,12 +107,6 @@ void qn_grad_quantized_matmul(qn_grad *g)
 {
     qn_scope *c = g->c;
     const qn_quant_params *p = g->node->params;
-    static const char *const modes[] = {
-        [QN_QUANT_AFFINE] = "affine",
-        [QN_QUANT_MXFP4] = "mxfp4",
-        [QN_QUANT_MXFP8] = "mxfp8",
-        [QN_QUANT_NVFP4] = "nvfp4",
-    };
     bool affine = p->mode == QN_QUANT_AFFINE;
     qn_array *x = g->in[0], *w = g->in[1], *cot = g->cot[0], *made = NULL;
     /* Products with the same matrix, the other way round.  The builder that
@@ -121,7 +115,7 @@ void qn_grad_quantized_matmul(qn_grad *g)
         qn_array *biases = affine ? g->in[3] : NULL;
         qn_status status = qn_op_quantized_product(
             &made, cot, w, g->in[2], biases, !p->transpose, p->group_size,
-            p->bits, modes[p->mode], true, c->stream);
+            p->bits, qn_packed_mode_name(p->mode), true, c->stream);
         g->grad[0] = qn_scope_hold(c, status, &made);
     }
     bool rest = g->wanted[2] || (affine && g->wanted[3]);
@@ -135,4 +129,45 @@ void qn_grad_quantized_matmul(qn_grad *g)
     qn_array *matrix = matmul(c, adjoint(c, cast(c, left, QN_FLOAT32)),
                               cast(c, right, QN_FLOAT32));
     through_groups(g, p, 2, matrix);
+}
+
+/* The gradient of the chosen matrices, unpacked, in float32. */
+static qn_array *chosen_matrices(qn_grad *g, const qn_quant_params *p,
+                                 qn_array *ix, qn_array *iw)
+{
+    qn_scope *c = g->c;
+    qn_array *x = cast(c, g->in[0], QN_FLOAT32), *made = NULL;
+    qn_array *cot = cast(c, g->cot[0], QN_FLOAT32);
+    qn_status status = c->status;
+    qn_array *left = adjoint(c, p->transpose ? cot : x);
+    if (!c->status)
+        status = p->transpose
+                     ? qn_op_gather_mm(&made, left, x, NULL, ix, c->stream)
+                     : qn_op_gather_mm(&made, left, cot, ix, NULL, c->stream);
+    qn_array *y = qn_scope_hold(c, status, &made);
+    qn_dims dims = qn_dims_of(g->in[1]);
+    if (c->status)
+        return NULL;
+    dims.dim[dims.ndim - 1] = y->shape[y->ndim - 1];
+    return qn_sum_chosen(c, y, iw, &dims);
+}
+
+void qn_grad_gather_qmm(qn_grad *g)
+{
+    qn_scope *c = g->c;
+    const qn_quant_params *p = g->node->params;
+    bool affine = p->mode == QN_QUANT_AFFINE;
+    qn_array *ix = g->in[3 + affine], *iw = g->in[4 + affine], *made = NULL;
+    if (g->wanted[0] && !c->status) {
+        qn_quant_params back = *p;
+        back.transpose = !p->transpose;
+        qn_status status = qn_op_gather_quantized(
+            &made, g->cot[0], g->in[1], g->in[2], affine ? g->in[3] : NULL,
+            NULL, iw, &back, true, c->stream);
+        qn_dims dims = qn_dims_of(g->in[0]);
+        g->grad[0] =
+            qn_sum_chosen(c, qn_scope_hold(c, status, &made), ix, &dims);
+    }
+    if (affine && (g->wanted[2] || g->wanted[3]))
+        through_groups(g, p, 2, chosen_matrices(g, p, ix, iw));
 }

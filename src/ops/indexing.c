@@ -292,3 +292,87 @@ qn_status qn_op_scatter(qn_array **out, qn_array *x, qn_array *const *indices,
                       &made);
     return qn_scope_end(&c, out, made);
 }
+
+/* ---- elements where a mask is true ---- */
+
+static qn_status check_mask(const qn_array *a, const qn_array *mask)
+{
+    if (mask->dtype != QN_BOOL)
+        return qn_fail(QN_E_ARG,
+                       "[masked_scatter] The mask has to be boolean, "
+                       "found %s.",
+                       qn_dtype_name(mask->dtype));
+    if (mask->ndim > a->ndim)
+        return qn_fail(QN_E_ARG,
+                       "[masked_scatter] The mask cannot have more dimensions "
+                       "than the target, found shapes %s and %s.",
+                       qn_array_shape_text(mask).text,
+                       qn_array_shape_text(a).text);
+    for (int i = 0; i < mask->ndim; i++)
+        if (mask->shape[i] != a->shape[i])
+            return qn_fail(QN_E_ARG,
+                           "[masked_scatter] The boolean mask should have the "
+                           "same shape as the beginning of the indexed array "
+                           "but the mask has shape %s and the array has shape "
+                           "%s.",
+                           qn_array_shape_text(mask).text,
+                           qn_array_shape_text(a).text);
+    return QN_OK;
+}
+
+/* The values in a line: one entry per place of the mask, each broadcast to the
+ * `rest` last dimensions of a.  Values without an axis of entries are the
+ * same for all. */
+static qn_array *entries(qn_scope *c, qn_array *src, const qn_array *a,
+                         int rest)
+{
+    if (c->status)
+        return NULL;
+    if (src->ndim > rest + 1) {
+        qn_scope_fail(c, qn_fail(QN_E_ARG,
+                                 "[masked_scatter] Value array shape must be "
+                                 "broadcastable with the last %d dimensions of "
+                                 "the input, found %s.",
+                                 rest, qn_array_shape_text(src).text));
+        return NULL;
+    }
+    qn_dims dims = qn_dims_of(a);
+    if (src->ndim == rest + 1) {
+        dims = qn_dims_of(src);
+        for (int i = 0; i < rest; i++)
+            dims.dim[1 + i] = a->shape[a->ndim - rest + i];
+    }
+    src = cast(c, src, a->dtype);
+    return flatten(c, broadcast(c, src, &dims));
+}
+
+qn_status qn_op_masked_scatter(qn_array **out, qn_array *a, qn_array *mask,
+                               qn_array *src, qn_stream *s)
+{
+    qn_status status = check_mask(a, mask);
+    if (status)
+        return status;
+    qn_scope c;
+    qn_scope_begin(&c, s);
+    bool single = !mask->ndim;
+    if (single) {
+        a = expand(&c, a, 0);
+        mask = expand(&c, mask, 0);
+    }
+    if (c.status)
+        return qn_scope_end(&c, out, NULL);
+    int rest = a->ndim - mask->ndim;
+    qn_dims dims = qn_dims_of(mask);
+    for (int i = 0; i < rest; i++)
+        dims.dim[dims.ndim++] = 1;
+    qn_dims all = qn_dims_of(a);
+    qn_array *inputs[3] = {a, broadcast(&c, reshape(&c, mask, &dims), &all),
+                           entries(&c, src, a, rest)};
+    qn_array *made = NULL;
+    if (!c.status)
+        qn_scope_hold(&c,
+                      qn_make(&made, QN_OP_MASKED_SCATTER, s, inputs, 3, NULL,
+                              0, a->dtype, a->shape, a->ndim),
+                      &made);
+    return qn_scope_end(&c, out, single ? squeeze(&c, made, 0) : made);
+}

@@ -300,6 +300,8 @@ qn_status qn_op_scatter(qn_array **out, qn_array *x, qn_array *const *indices,
 qn_status qn_op_scatter_axis(qn_array **out, qn_array *x, qn_array *indices,
                              qn_array *values, int axis, int combine,
                              qn_stream *s);
+qn_status qn_op_masked_scatter(qn_array **out, qn_array *a, qn_array *mask,
+                               qn_array *src, qn_stream *s);
 
 /* ---- sort.c ---- */
 
@@ -401,6 +403,26 @@ qn_status qn_op_quantized_product(qn_array **out, qn_array *x, qn_array *w,
                                   qn_array *scales, qn_array *biases,
                                   bool transpose, int group_size, int bits,
                                   const char *mode, bool keep, qn_stream *s);
+/* ---- quant_products.c ---- */
+
+/* Scales, biases, indices and global scales may be NULL. */
+qn_status qn_op_gather_qmm(qn_array **out, qn_array *x, qn_array *w,
+                           qn_array *scales, qn_array *biases,
+                           qn_array *indices_x, qn_array *indices_w,
+                           bool transpose, const int *group_size,
+                           const int *bits, const char *mode, qn_stream *s);
+qn_status qn_op_qqmm(qn_array **out, qn_array *x, qn_array *w, qn_array *scales,
+                     const int *group_size, const int *bits, const char *mode,
+                     qn_array *global_x, qn_array *global_w, qn_stream *s);
+qn_status qn_op_gather_qqmm(qn_array **out, qn_array *x, qn_array *w,
+                            qn_array *scales, qn_array *indices_x,
+                            qn_array *indices_w, const int *group_size,
+                            const int *bits, const char *mode,
+                            qn_array *global_x, qn_array *global_w,
+                            qn_stream *s);
+
+/* ---- quant.c ---- */
+
 /* The extension: x w^T in the type of x whatever the scales' type; groups of
  * 16 too. */
 qn_status qn_op_quantized_matmul_keep(qn_array **out, qn_array *x, qn_array *w,

@@ -238,15 +238,24 @@ typedef enum qn_quant_mode {
  * dtype was decided by the builder.  Group sizes 16 (an extension), 32, 64,
  * 128 along the packed axis.
  *
+ * GATHER_QMM: inputs x [..., M, K], w, scales, (biases), and integers for the
+ * matrices of x and of w, both lists of one shape; output [indices..., M, N].
+ * Indices count matrices in row-major order, negative ones from the end.
+ *
  * QUANTIZE: input w, optionally a global scale; outputs packed, scales
  * (and biases).  DEQUANTIZE: inputs w, scales, (biases), optionally a global
- * scale. */
+ * scale.  REQUANTIZE: x, optionally a global scale; the output is what
+ * DEQUANTIZE would make of x packed, in float32; not for the affine mode. */
 typedef struct qn_quant_params {
     int group_size, bits;
     qn_quant_mode mode;
     bool transpose;
     bool has_global_scale; /* it is the last input */
 } qn_quant_params;
+
+/* MASKED_SCATTER: inputs a, mask (bool, of a's shape), src (one dimension, of
+ * a's dtype).  Element i of src replaces the i-th element of a, in row-major
+ * order, where the mask is true; QN_E_ARG for a src that is too short. */
 
 /* SOFTMAX, LOGSUMEXP: floats, along the last axis.  Arithmetic is in float for
  * half types whatever `precise` says. LOGSUMEXP's output has last dimension 1.

@@ -42,8 +42,7 @@ static qn_status check_inner(const char *op, const qn_array *a,
 
 /* ---- chosen matrices ---- */
 
-/* 0, 1, 2 ... in the shape of x's leading axes. */
-static qn_array *in_order(qn_scope *c, const qn_array *x)
+qn_array *qn_matrices_in_order(qn_scope *c, const char *op, const qn_array *x)
 {
     if (c->status)
         return NULL;
@@ -53,7 +52,7 @@ static qn_array *in_order(qn_scope *c, const qn_array *x)
     dims.ndim -= 2;
     if (!qn_dims_size(&count, &dims))
         count = SIZE_MAX / 2;
-    qn_status status = qn_dim_fit(&n, "gather_mm", (int64_t)count);
+    qn_status status = qn_dim_fit(&n, op, (int64_t)count);
     if (status) {
         qn_scope_fail(c, status);
         return NULL;
@@ -87,8 +86,11 @@ qn_status qn_op_gather_mm(qn_array **out, qn_array *a, qn_array *b,
         b = expand(&c, b, 1);
     if (!c.status)
         qn_scope_fail(&c, check_inner("gather_mm", a, b));
-    qn_array *lists[2] = {indices_a ? indices_a : in_order(&c, a),
-                          indices_b ? indices_b : in_order(&c, b)};
+    qn_array *lists[2] = {indices_a, indices_b};
+    if (!indices_a)
+        lists[0] = qn_matrices_in_order(&c, "gather_mm", a);
+    if (!indices_b)
+        lists[1] = qn_matrices_in_order(&c, "gather_mm", b);
     if (c.status)
         return qn_scope_end(&c, out, NULL);
     qn_dims dims = qn_dims_of(lists[0]), other = qn_dims_of(lists[1]);

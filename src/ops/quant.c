@@ -4,8 +4,7 @@
  * one little-endian bit stream in uint32 words, with a scale (and in affine
  * mode a bias) for each group.  Scales and biases keep their own types: the
  * backend reads any floating type, only the result's type is decided here. */
-#include "params.h"
-#include "scope.h"
+#include "quant.h"
 
 #include <limits.h>
 #include <string.h>
@@ -24,8 +23,12 @@ static const mode_info modes[] = {
     [QN_QUANT_NVFP4] = {"nvfp4", 16, 4},
 };
 
-/* `small` also accepts groups of 16, which upstream has no kernels for. */
-static qn_status format_of(qn_quant_params *p, const char *op,
+const char *qn_packed_mode_name(qn_quant_mode mode)
+{
+    return modes[mode].name;
+}
+
+qn_status qn_packed_format(qn_quant_params *p, const char *op,
                            const int *group_size, const int *bits,
                            const char *mode, bool small)
 {
@@ -169,7 +172,8 @@ qn_status qn_op_quantize(qn_array **out, size_t *count, qn_array *w,
                          const char *mode, qn_array *global_scale, qn_stream *s)
 {
     qn_quant_params p;
-    qn_status status = format_of(&p, "quantize", group_size, bits, mode, false);
+    qn_status status =
+        qn_packed_format(&p, "quantize", group_size, bits, mode, false);
     if (!status)
         status = check_global("quantize", &p, global_scale);
     if (status)
@@ -229,7 +233,7 @@ qn_status qn_op_dequantize(qn_array **out, qn_array *w, qn_array *scales,
     qn_quant_params p;
     int columns;
     qn_status status =
-        format_of(&p, "dequantize", group_size, bits, mode, true);
+        qn_packed_format(&p, "dequantize", group_size, bits, mode, true);
     if (!status)
         status = check_global("dequantize", &p, global_scale);
     if (!status)
@@ -257,34 +261,50 @@ qn_status qn_op_dequantize(qn_array **out, qn_array *w, qn_array *scales,
 
 /* ---- products ---- */
 
-static qn_status product(qn_array **out, const char *op, qn_array *x,
-                         qn_array *w, qn_array *scales, qn_array *biases,
-                         const qn_quant_params *p, bool keep, qn_stream *s)
+qn_status qn_packed_check(qn_packed_sizes *sizes, const char *op,
+                          const qn_quant_params *p, bool keep,
+                          const qn_array *x, const qn_array *w,
+                          const qn_array *scales, const qn_array *biases)
 {
     int columns;
     qn_status status = check_packed(&columns, op, p, w, scales, biases);
     if (status)
         return status;
-    qn_dtype type = x->dtype;
+    sizes->type = x->dtype;
     if (!keep && p->mode == QN_QUANT_AFFINE)
-        type = qn_promote(type, qn_promote(scales->dtype, biases->dtype));
-    if (!qn_dtype_is_float(type))
+        sizes->type =
+            qn_promote(x->dtype, qn_promote(scales->dtype, biases->dtype));
+    if (!qn_dtype_is_float(sizes->type))
         return qn_fail(QN_E_ARG,
                        "[%s] Only real floating types are supported but x has "
                        "type %s.",
                        op, qn_dtype_name(x->dtype));
     int rows = w->shape[w->ndim - 2];
-    int inner = p->transpose ? columns : rows;
-    int outer = p->transpose ? rows : columns;
-    if (!x->ndim || x->shape[x->ndim - 1] != inner)
-        return qn_fail(QN_E_ARG,
-                       "[%s] The last dimension of the first input with shape "
-                       "%s does not match the expanded quantized matrix of %d "
-                       "rows and %d columns (packed shape %s, group_size=%d, "
-                       "bits=%d, transpose=%s).",
-                       op, qn_array_shape_text(x).text, rows, columns,
-                       qn_array_shape_text(w).text, p->group_size, p->bits,
-                       p->transpose ? "true" : "false");
+    sizes->inner = p->transpose ? columns : rows;
+    sizes->outer = p->transpose ? rows : columns;
+    if (x->ndim && x->shape[x->ndim - 1] == sizes->inner)
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[%s] The last dimension of the first input with shape %s "
+                   "does not match the expanded quantized matrix of %d rows "
+                   "and %d columns (packed shape %s, group_size=%d, bits=%d, "
+                   "transpose=%s).",
+                   op, qn_array_shape_text(x).text, rows, columns,
+                   qn_array_shape_text(w).text, p->group_size, p->bits,
+                   p->transpose ? "true" : "false");
+}
+
+static qn_status product(qn_array **out, const char *op, qn_array *x,
+                         qn_array *w, qn_array *scales, qn_array *biases,
+                         const qn_quant_params *p, bool keep, qn_stream *s)
+{
+    qn_packed_sizes sizes;
+    qn_status status =
+        qn_packed_check(&sizes, op, p, keep, x, w, scales, biases);
+    if (status)
+        return status;
+    qn_dtype type = sizes.type;
+    int inner = sizes.inner, outer = sizes.outer;
     qn_array *inputs[4] = {x, w, scales, biases};
     int n = biases ? 4 : 3;
     /* Each decode step builds some two hundred of these: the plain case, one
@@ -348,7 +368,7 @@ qn_status qn_op_quantized_matmul(qn_array **out, qn_array *x, qn_array *w,
 {
     static const char op[] = "quantized_matmul";
     qn_quant_params p;
-    qn_status status = format_of(&p, op, group_size, bits, mode, false);
+    qn_status status = qn_packed_format(&p, op, group_size, bits, mode, false);
     if (status)
         return status;
     p.transpose = transpose;
@@ -371,7 +391,7 @@ qn_status qn_op_quantized_product(qn_array **out, qn_array *x, qn_array *w,
 {
     static const char op[] = "quantized_matmul";
     qn_quant_params p;
-    qn_status status = format_of(&p, op, &group_size, &bits, mode, true);
+    qn_status status = qn_packed_format(&p, op, &group_size, &bits, mode, true);
     if (status)
         return status;
     p.transpose = transpose;

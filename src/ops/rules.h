@@ -107,6 +107,10 @@ void qn_again_scan(qn_again *a);
 /* zeros in the shape and type of x. */
 qn_array *qn_zeros_like(qn_scope *c, qn_array *x);
 qn_array *qn_broadcast_like(qn_scope *c, qn_array *value, qn_array *x);
+/* Matrices y, in the order of the indices `to`, added up for each matrix of an
+ * array with this shape. */
+qn_array *qn_sum_chosen(qn_scope *c, qn_array *y, qn_array *to,
+                        const qn_dims *shape);
 /* Sums over the axes that broadcasting to x's shape has stretched or added. */
 qn_array *qn_sum_to(qn_scope *c, qn_array *x, const int *shape, int ndim);
 

@@ -1,6 +1,6 @@
 /* rules_products.c: gradients of products with a choice, and their operations
  * made again. */
-#include "params.h"
+#include "quant.h"
 #include "rules.h"
 
 static qn_array *swapped(qn_scope *c, qn_array *x)
@@ -12,22 +12,18 @@ static qn_array *swapped(qn_scope *c, qn_array *x)
                                &made);
 }
 
-/* The products of a[ia] and b[ib], added up for each index of `to`, in the
- * shape of x. */
-static qn_array *gathered(qn_scope *c, qn_array *a, qn_array *ia, qn_array *b,
-                          qn_array *ib, qn_array *to, const qn_array *x)
+qn_array *qn_sum_chosen(qn_scope *c, qn_array *y, qn_array *to,
+                        const qn_dims *shape)
 {
     qn_array *made = NULL;
-    int axis = 0;
+    int axis = 0, n = shape->ndim;
     if (c->status)
         return NULL;
-    qn_array *y = qn_scope_hold(
-        c, qn_op_gather_mm(&made, a, b, ia, ib, c->stream), &made);
     qn_dims dims = {.ndim = 3,
-                    .dim = {1, x->shape[x->ndim - 2], x->shape[x->ndim - 1]}};
-    for (int i = 0; i < x->ndim - 2; i++)
-        dims.dim[0] *= x->shape[i];
-    qn_array *none = full(c, &dims, 0, x->dtype);
+                    .dim = {1, shape->dim[n - 2], shape->dim[n - 1]}};
+    for (int i = 0; i < n - 2; i++)
+        dims.dim[0] *= shape->dim[i];
+    qn_array *none = full(c, &dims, 0, y->dtype);
     qn_array *update = expand(c, y, -3);
     if (c->status)
         return NULL;
@@ -35,8 +31,21 @@ static qn_array *gathered(qn_scope *c, qn_array *a, qn_array *ia, qn_array *b,
                       qn_op_scatter(&made, none, &to, 1, update, &axis, 1,
                                     QN_COMBINE_SUM, c->stream),
                       &made);
-    qn_dims back = qn_dims_of(x);
-    return reshape(c, y, &back);
+    return reshape(c, y, shape);
+}
+
+/* The products of a[ia] and b[ib], added up for each index of `to`, in the
+ * shape of x. */
+static qn_array *gathered(qn_scope *c, qn_array *a, qn_array *ia, qn_array *b,
+                          qn_array *ib, qn_array *to, const qn_array *x)
+{
+    qn_array *made = NULL;
+    if (c->status)
+        return NULL;
+    qn_array *y = qn_scope_hold(
+        c, qn_op_gather_mm(&made, a, b, ia, ib, c->stream), &made);
+    qn_dims dims = qn_dims_of(x);
+    return qn_sum_chosen(c, y, to, &dims);
 }
 
 static qn_array *conjugate(qn_scope *c, qn_array *x)
@@ -84,6 +93,23 @@ void qn_again_gather_mm(qn_again *a)
 {
     MAKE(qn_op_gather_mm(&made, a->in[0], a->in[1], a->in[2], a->in[3],
                          a->c->stream));
+}
+
+void qn_again_gather_qmm(qn_again *a)
+{
+    const qn_quant_params *p = a->node->params;
+    bool affine = p->mode == QN_QUANT_AFFINE;
+    bool keep = a->was_out[0]->dtype == a->was_in[0]->dtype;
+    MAKE(qn_op_gather_quantized(&made, a->in[0], a->in[1], a->in[2],
+                                affine ? a->in[3] : NULL, a->in[3 + affine],
+                                a->in[4 + affine], p, keep, a->c->stream));
+}
+
+void qn_again_requantize(qn_again *a)
+{
+    const qn_quant_params *p = a->node->params;
+    MAKE(qn_op_requantize(&made, a->in[0], p,
+                          p->has_global_scale ? a->in[1] : NULL, a->c->stream));
 }
 
 void qn_again_segmented_mm(qn_again *a)

@@ -171,6 +171,10 @@ static inline qn_array *scalar_of(qn_scope *c, double value, const qn_array *x)
     return c->status ? NULL : scalar(c, value, x->dtype);
 }
 
+/* The matrices of x, which its leading axes count: 0, 1, 2 ... in the shape of
+ * those axes. */
+qn_array *qn_matrices_in_order(qn_scope *c, const char *op, const qn_array *x);
+
 #undef QN_SCOPED
 
 #endif

@@ -10,14 +10,18 @@
 
 #include "ops/rules.h"
 
+enum { MOST_PARTS = 8 }; /* inputs or outputs of an operation */
+
 /* The gradients by all inputs of the node that made outs[0] .. outs[n-1], all
  * of its outputs; kept until the test's end. */
 static inline void gradients(qn_array **grad, qn_array *const *outs,
                              qn_array *const *cots)
 {
     const qn_node *node = outs[0]->node;
-    bool wanted[4] = {true, true, true, true};
-    qn_array *found[4] = {NULL, NULL, NULL, NULL};
+    bool wanted[MOST_PARTS];
+    qn_array *found[MOST_PARTS] = {NULL};
+    for (int i = 0; i < MOST_PARTS; i++)
+        wanted[i] = true;
     qn_scope c;
     qn_scope_begin(&c, S);
     qn_grad g = {.c = &c,
@@ -65,8 +69,6 @@ static inline qn_array *random_parts(qn_dtype dtype, uint64_t seed,
 }
 
 /* ---- batches and remakes ---- */
-
-enum { MOST_PARTS = 4 };
 
 /* The operation of `node` made again on `in`; `outs` are its outputs. */
 static inline void remade(qn_array **out, const qn_node *node,

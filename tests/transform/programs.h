@@ -468,6 +468,23 @@ FUNCTION(do_gather_mm)
     (void)p;
     TAKE(qn_op_gather_mm(made, in[0], in[1], in[2], in[3], STREAM));
 }
+FUNCTION(do_gather_qmm)
+{
+    (void)p;
+    TAKE(qn_op_gather_qmm(made, in[0], in[1], in[2], in[3], NULL, in[4], true,
+                          &group32, &bits4, "affine", STREAM));
+}
+FUNCTION(do_gather_qmm_plain)
+{
+    (void)p;
+    TAKE(qn_op_gather_qmm(made, in[0], in[1], in[2], in[3], in[4], in[4], false,
+                          &group32, &bits4, "affine", STREAM));
+}
+FUNCTION(do_masked_scatter)
+{
+    (void)p;
+    TAKE(qn_op_masked_scatter(made, in[0], in[1], in[2], STREAM));
+}
 FUNCTION(do_hadamard)
 {
     (void)p;
@@ -668,6 +685,10 @@ static const program program_table[] = {
     {"attention with sinks", QN_OP_SDPA, do_sdpa_sinks, 5, 1, 0, 0, {F64(-1, 1, 1, 2, 3, 4), F64(-1, 1, 1, 2, 5, 4), F64(-1, 1, 1, 2, 5, 3), BOOL(1, 2, 3, 5), F64(-1, 1, 2)}},
     {"conv", QN_OP_CONV, do_conv, 2, 1, 0, 0, {F64(-1, 1, 2, 5, 4, 2), F64(-1, 1, 3, 3, 2, 2)}},
     {"gather_mm", QN_OP_GATHER_MM, do_gather_mm, 4, 1, 0, 0, {F64(-1, 1, 2, 3, 2), F64(-1, 1, 3, 2, 2), INT(0, 2, 4), INT(0, 3, 4)}},
+    {"gather_qmm", QN_OP_GATHER_QMM, do_gather_qmm, 5, 1, 0.25, 1e-4, {F32(-1, 1, 4, 1, 32), BITS(2, 3, 4), F32(.5, 1, 2, 3, 1), F32(-1, 1, 2, 3, 1), INT(0, 2, 4)}},
+    {"gather_qmm plain", QN_OP_GATHER_QMM, do_gather_qmm_plain, 5, 1, 0.25, 1e-4, {F32(-1, 1, 3, 2, 3), BITS(2, 3, 4), F32(.5, 1, 2, 3, 1), F32(-1, 1, 2, 3, 1), INT(0, 2, 4)}},
+    {"masked_scatter", QN_OP_MASKED_SCATTER, do_masked_scatter, 3, 1, 0, 0, {F64(-1, 1, 2, 3), BOOL(2, 3), F64(-1, 1, 7)}},
+    {"masked_scatter rows", QN_OP_MASKED_SCATTER, do_masked_scatter, 3, 1, 0, 0, {F64(-1, 1, 2, 3), BOOL(2), F64(-1, 1, 2, 1)}},
     {"hadamard_transform", QN_OP_HADAMARD, do_hadamard, 1, 1, 0, 0, {F64(-1, 1, 2, 8)}},
     {"cholesky", QN_OP_CHOLESKY, do_cholesky, 1, 1, 0, 0, {F64(-1, 1, 3, 3)}},
     {"eigh", QN_OP_EIGH, do_eigh, 1, 1, 0, 0, {F64(-1, 1, 3, 3)}},

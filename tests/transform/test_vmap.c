@@ -189,7 +189,8 @@ static void test_every_rule_is_tried(void **state)
         bool plain = rule == qn_vmap_front || rule == qn_vmap_loop;
         if (!tried[op] && info->family == QN_FAMILY_PRIM && !plain &&
             op != QN_OP_STOP_GRADIENT && op != QN_OP_CUSTOM &&
-            op != QN_OP_NUMBER_OF_ELEMENTS && op != QN_OP_QUANTIZE) {
+            op != QN_OP_NUMBER_OF_ELEMENTS && op != QN_OP_QUANTIZE &&
+            op != QN_OP_REQUANTIZE) {
             print_error("no program for batches of %s\n", info->name);
             fail();
         }

@@ -39,6 +39,8 @@ qn_status qn_cpu_rope(qn_node *node, bool *done);
 qn_status qn_cpu_conv(qn_node *node, bool *done);
 qn_status qn_cpu_fft(qn_node *node, bool *done);
 qn_status qn_cpu_gather_mm(qn_node *node, bool *done);
+qn_status qn_cpu_gather_qmm(qn_node *node, bool *done);
+qn_status qn_cpu_requantize(qn_node *node, bool *done);
 qn_status qn_cpu_segmented_mm(qn_node *node, bool *done);
 qn_status qn_cpu_hadamard(qn_node *node, bool *done);
 

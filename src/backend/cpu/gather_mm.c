@@ -50,10 +50,11 @@ static qn_status read_choices(choice *choices, const qn_node *node)
          qn_walk_next(&walk)) {
         choice *c = &choices[place];
         c->place = place++;
-        status = qn_ref_matrix_at(&c->a, node->inputs[0], ia, walk.offsets[0]);
+        status = qn_ref_matrix_at(&c->a, "gather_mm", node->inputs[0], ia,
+                                  walk.offsets[0]);
         if (!status)
-            status =
-                qn_ref_matrix_at(&c->b, node->inputs[1], ib, walk.offsets[1]);
+            status = qn_ref_matrix_at(&c->b, "gather_mm", node->inputs[1], ib,
+                                      walk.offsets[1]);
     }
     return status;
 }

@@ -1,7 +1,7 @@
-/* matmul.c: matrix products, dense and packed.
+/* matmul.c: matrix products of dense matrices; packed.c has the packed ones.
  *
- * A right side stored along K (a packed matrix with `transpose`, the
- * transposed view of a linear layer's weight) goes to the rowdot kernels; one
+ * A right side stored along K (the transposed view of a linear layer's
+ * weight) goes to the rowdot kernels; one
  * stored along N to the gemm kernels; any other is copied into rows along K
  * first.  The left side becomes float32 rows as its kernel wants them, then
  * threads share the columns (the rows where columns are few).
@@ -9,13 +9,11 @@
  * Each output element is one sum in an order that depends on K, the format
  * and the layout of the right side alone: not on the other rows, nor on the
  * threads. */
-#include "cpu.h"
+#include "matmul.h"
 
 #include "backend/common/plan.h"
 #include "backend/cpu/kernels/gemm/gemm.h"
-#include "backend/cpu/kernels/rowdot/rowdot.h"
 #include "base/alloc.h"
-#include "ops/params.h"
 #include "pool.h"
 
 #include <string.h>
@@ -45,23 +43,16 @@ static qn_status new_floats(qn_buffer **out, size_t count, size_t each)
 
 /* ---- the left side ---- */
 
-typedef struct left_side {
-    const char *data;
-    int64_t row, step; /* elements: from row to row, and along K */
-    qn_dtype type;
-    size_t m, k;
-} left_side;
-
 /* Element i of a row, counted in elements from its beginning. */
-static const char *left_at(const left_side *a, size_t row, size_t i)
+static const char *left_at(const qn_cpu_rows *a, size_t row, size_t i)
 {
     int64_t at = (int64_t)row * a->row + (int64_t)i * a->step;
-    return a->data + at * (int64_t)qn_dtype_size(a->type);
+    return (const char *)a->data + at * (int64_t)qn_dtype_size(a->type);
 }
 
 /* n elements of a row from `first` on, as floats. */
-static void left_floats(const left_side *a, size_t row, size_t first, size_t n,
-                        float *dst)
+static void left_floats(const qn_cpu_rows *a, size_t row, size_t first,
+                        size_t n, float *dst)
 {
     size_t item = qn_dtype_size(a->type);
     if (a->step == 1) {
@@ -79,43 +70,44 @@ static void left_floats(const left_side *a, size_t row, size_t first, size_t n,
 }
 
 typedef struct prepare_job {
-    const left_side *a;
+    const qn_cpu_rows *a;
     const qn_rowdot_kernel *kernel; /* NULL: plain rows */
     qn_row_format format;
     float *dst;
     size_t stride;
 } prepare_job;
 
+void qn_cpu_prepare_row(float *dst, size_t padded, const qn_cpu_rows *a,
+                        size_t row, const qn_rowdot_kernel *kernel,
+                        qn_row_format format)
+{
+    if (!kernel || kernel->natural(format)) {
+        left_floats(a, row, 0, a->k, dst);
+    } else if (a->type == QN_FLOAT32 && a->step == 1) {
+        kernel->prepare(dst, (const void *)left_at(a, row, 0), a->k, format);
+    } else {
+        for (size_t i = 0; i < a->k; i += BLOCK) {
+            size_t n = a->k - i < BLOCK ? a->k - i : BLOCK;
+            float block[BLOCK];
+            left_floats(a, row, i, n, block);
+            kernel->prepare(dst + i, block, n, format);
+        }
+    }
+    memset(dst + a->k, 0, (padded - a->k) * sizeof *dst);
+}
+
 static void prepare_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     (void)worker;
     const prepare_job *job = ctx;
-    const left_side *a = job->a;
-    bool natural = !job->kernel || job->kernel->natural(job->format);
-    for (size_t m = begin; m < end; m++) {
-        float *dst = job->dst + m * job->stride;
-        if (natural) {
-            left_floats(a, m, 0, a->k, dst);
-        } else if (a->type == QN_FLOAT32 && a->step == 1) {
-            job->kernel->prepare(dst, (const void *)left_at(a, m, 0), a->k,
-                                 job->format);
-        } else {
-            for (size_t i = 0; i < a->k; i += BLOCK) {
-                size_t n = a->k - i < BLOCK ? a->k - i : BLOCK;
-                float block[BLOCK];
-                left_floats(a, m, i, n, block);
-                job->kernel->prepare(dst + i, block, n, job->format);
-            }
-        }
-        memset(dst + a->k, 0, (job->stride - a->k) * sizeof *dst);
-    }
+    for (size_t m = begin; m < end; m++)
+        qn_cpu_prepare_row(job->dst + m * job->stride, job->stride, job->a, m,
+                           job->kernel, job->format);
 }
 
-/* The rows as floats: where they lie if that will do, else in *held. */
-static qn_status prepare_left(const float **x, size_t *stride, qn_buffer **held,
-                              const left_side *a,
-                              const qn_rowdot_kernel *kernel,
-                              qn_row_format format)
+qn_status qn_cpu_prepare(const float **x, size_t *stride, qn_buffer **held,
+                         const qn_cpu_rows *a, const qn_rowdot_kernel *kernel,
+                         qn_row_format format)
 {
     size_t padded = kernel ? qn_rowdot_padded(a->k) : a->k;
     if (a->type == QN_FLOAT32 && a->step == 1 && a->row >= 0 &&
@@ -140,14 +132,8 @@ static qn_status prepare_left(const float **x, size_t *stride, qn_buffer **held,
 
 /* ---- the result ---- */
 
-/* Row-major [m, n] of any floating type; kernels write floats. */
-typedef struct result {
-    char *data;
-    qn_dtype type;
-    size_t size;
-} result;
-
-static qn_status result_floats(float **out, qn_buffer **held, const result *r)
+qn_status qn_cpu_result_floats(float **out, qn_buffer **held,
+                               const qn_cpu_result *r)
 {
     if (r->type == QN_FLOAT32) {
         *out = (float *)(void *)r->data;
@@ -160,7 +146,7 @@ static qn_status result_floats(float **out, qn_buffer **held, const result *r)
 }
 
 typedef struct narrow_job {
-    const result *r;
+    const qn_cpu_result *r;
     const float *from;
 } narrow_job;
 
@@ -173,7 +159,7 @@ static void narrow_range(void *ctx, size_t begin, size_t end, int worker)
                   job->r->type);
 }
 
-static void result_finish(const result *r, const float *from)
+void qn_cpu_result_finish(const qn_cpu_result *r, const float *from)
 {
     narrow_job job = {r, from};
     if (r->type != QN_FLOAT32)
@@ -202,9 +188,8 @@ static void run_columns(void *ctx, size_t begin, size_t end, int worker)
     job->kernel->run(job->dot, begin, end, scratch);
 }
 
-/* `dot` has k, n and everything about w. */
-static qn_status rowdot_product(qn_rowdot dot, const left_side *a,
-                                const result *r)
+qn_status qn_cpu_rowdot(qn_rowdot dot, const qn_cpu_rows *a,
+                        const qn_cpu_result *r)
 {
     const qn_rowdot_kernel *kernel = qn_rowdot_pick();
     qn_buffer *x = NULL, *wide = NULL, *scratch = NULL;
@@ -212,9 +197,9 @@ static qn_status rowdot_product(qn_rowdot dot, const left_side *a,
     dot.m = a->m;
     dot.out_stride = dot.n;
     qn_status status =
-        prepare_left(&dot.x, &dot.x_stride, &x, a, kernel, dot.format);
+        qn_cpu_prepare(&dot.x, &dot.x_stride, &x, a, kernel, dot.format);
     if (!status)
-        status = result_floats(&dot.out, &wide, r);
+        status = qn_cpu_result_floats(&dot.out, &wide, r);
     if (!status)
         status = qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
                                 qn_rowdot_scratch(dot.k) * sizeof(float),
@@ -226,7 +211,7 @@ static qn_status rowdot_product(qn_rowdot dot, const left_side *a,
         if (a->m <= 8 && GRAIN_BYTES / row_bytes > grain)
             grain = GRAIN_BYTES / row_bytes;
         qn_pool_split(run_columns, &job, dot.n, grain, QN_ROWDOT_ROWS);
-        result_finish(r, dot.out);
+        qn_cpu_result_finish(r, dot.out);
     }
     drop(x);
     drop(wide);
@@ -263,7 +248,8 @@ static void gemm_rows(void *ctx, size_t begin, size_t end, int worker)
 }
 
 /* `gemm` has k, n and b. */
-static qn_status gemm_product(qn_gemm gemm, const left_side *a, const result *r)
+static qn_status gemm_product(qn_gemm gemm, const qn_cpu_rows *a,
+                              const qn_cpu_result *r)
 {
     qn_buffer *x = NULL, *wide = NULL, *scratch = NULL;
     gemm_job job = {.kernel = qn_gemm_pick(), .gemm = gemm};
@@ -272,9 +258,9 @@ static qn_status gemm_product(qn_gemm gemm, const left_side *a, const result *r)
     g->m = a->m;
     g->out_stride = g->n;
     qn_status status =
-        prepare_left(&g->a, &g->a_stride, &x, a, NULL, QN_ROW_F32);
+        qn_cpu_prepare(&g->a, &g->a_stride, &x, a, NULL, QN_ROW_F32);
     if (!status)
-        status = result_floats(&g->out, &wide, r);
+        status = qn_cpu_result_floats(&g->out, &wide, r);
     if (!status)
         status =
             qn_cpu_scratch(&scratch, threads, QN_GEMM_SCRATCH * sizeof(float),
@@ -288,7 +274,7 @@ static qn_status gemm_product(qn_gemm gemm, const left_side *a, const result *r)
                           QN_GEMM_ROWS);
         else
             qn_pool_split(gemm_columns, &job, g->n, grain, QN_GEMM_COLUMNS);
-        result_finish(r, g->out);
+        qn_cpu_result_finish(r, g->out);
     }
     drop(x);
     drop(wide);
@@ -326,8 +312,8 @@ static qn_row_format dense_format(qn_dtype type)
                                 : QN_ROW_BF16;
 }
 
-static qn_status dense_product(const left_side *a, const qn_array *b,
-                               const char *data, const result *r)
+static qn_status dense_product(const qn_cpu_rows *a, const qn_array *b,
+                               const char *data, const qn_cpu_result *r)
 {
     int64_t k_stride = b->strides[b->ndim - 2];
     int64_t n_stride = b->strides[b->ndim - 1];
@@ -336,7 +322,7 @@ static qn_status dense_product(const left_side *a, const qn_array *b,
     if ((k_stride == 1 || a->k == 1) && n_stride > 0) {
         dot.w = (const uint8_t *)data;
         dot.w_stride = (size_t)n_stride * item;
-        return rowdot_product(dot, a, r);
+        return qn_cpu_rowdot(dot, a, r);
     }
     if ((n_stride == 1 || n == 1) && k_stride >= 0) {
         qn_gemm gemm = {.n = n,
@@ -362,17 +348,17 @@ static qn_status dense_product(const left_side *a, const qn_array *b,
     qn_pool_split(transpose_columns, &job, n, GRAIN_COPY / a->k + 1, 1);
     dot.w = copy->data;
     dot.w_stride = a->k * item;
-    status = rowdot_product(dot, a, r);
+    status = qn_cpu_rowdot(dot, a, r);
     qn_buffer_unref(copy);
     return status;
 }
 
 /* ---- nodes ---- */
 
-static left_side left_of(const qn_array *a, const qn_matmul_plan *plan,
-                         int64_t offset)
+qn_cpu_rows qn_cpu_rows_of(const qn_array *a, const qn_matmul_plan *plan,
+                           int64_t offset)
 {
-    return (left_side){
+    return (qn_cpu_rows){
         .data =
             (char *)qn_array_data(a) + offset * (int64_t)qn_array_itemsize(a),
         .row = plan->a_row,
@@ -382,27 +368,27 @@ static left_side left_of(const qn_array *a, const qn_matmul_plan *plan,
         .k = (size_t)a->shape[a->ndim - 1]};
 }
 
-static result result_of(const qn_array *out, const qn_matmul_plan *plan,
-                        int64_t offset)
+qn_cpu_result qn_cpu_result_of(const qn_array *out, const qn_matmul_plan *plan,
+                               int64_t offset)
 {
-    return (result){.data = (char *)qn_array_data(out) +
-                            offset * (int64_t)qn_array_itemsize(out),
-                    .type = out->dtype,
-                    .size = plan->m * (size_t)out->shape[out->ndim - 1]};
+    return (qn_cpu_result){.data = (char *)qn_array_data(out) +
+                                   offset * (int64_t)qn_array_itemsize(out),
+                           .type = out->dtype,
+                           .size = plan->m * (size_t)out->shape[out->ndim - 1]};
 }
 
 qn_status qn_cpu_product(const qn_cpu_rows *a, const qn_array *b,
                          const void *matrix, void *out, qn_dtype out_type)
 {
-    left_side left = {.data = a->data,
-                      .row = a->row,
-                      .step = a->k == 1 ? 1 : a->step,
-                      .type = a->type,
-                      .m = a->m,
-                      .k = a->k};
-    result r = {.data = out,
-                .type = out_type,
-                .size = a->m * (size_t)b->shape[b->ndim - 1]};
+    qn_cpu_rows left = {.data = a->data,
+                        .row = a->row,
+                        .step = a->k == 1 ? 1 : a->step,
+                        .type = a->type,
+                        .m = a->m,
+                        .k = a->k};
+    qn_cpu_result r = {.data = out,
+                       .type = out_type,
+                       .size = a->m * (size_t)b->shape[b->ndim - 1]};
     return dense_product(&left, b, matrix, &r);
 }
 
@@ -423,8 +409,8 @@ qn_status qn_cpu_matmul(qn_node *node, bool *done)
     for (size_t i = 0; i < plan.outer.nruns; i++) {
         int64_t at[QN_PLAN_OPERANDS];
         qn_plan_offsets(&plan.outer, i, at);
-        left_side left = left_of(a, &plan, at[1]);
-        result r = result_of(out, &plan, at[0]);
+        qn_cpu_rows left = qn_cpu_rows_of(a, &plan, at[1]);
+        qn_cpu_result r = qn_cpu_result_of(out, &plan, at[0]);
         const char *right =
             (char *)qn_array_data(b) + at[2] * (int64_t)qn_array_itemsize(b);
         status = dense_product(&left, b, right, &r);
@@ -432,164 +418,4 @@ qn_status qn_cpu_matmul(qn_node *node, bool *done)
             return status;
     }
     return QN_OK;
-}
-
-/* False for a width that has no kernel. */
-static bool packed_format(qn_row_format *out, int bits)
-{
-    static const qn_row_format formats[] = {
-        [2] = QN_ROW_Q2, [3] = QN_ROW_Q3, [4] = QN_ROW_Q4,
-        [5] = QN_ROW_Q5, [6] = QN_ROW_Q6, [8] = QN_ROW_Q8};
-    if (bits < 2 || bits > 8 || bits == 7)
-        return false;
-    *out = formats[bits];
-    return true;
-}
-
-/* Rows whose elements are neighbours, going forwards. */
-static bool packed_rows(const qn_array *array)
-{
-    int last = array->ndim - 1;
-    return array->ndim >= 2 &&
-           (array->strides[last] == 1 || array->shape[last] == 1) &&
-           array->strides[last - 1] >= 0;
-}
-
-/* w, scales, biases of the affine mode, as the kernels take them. */
-static bool affine_supported(const qn_quant_params *q, qn_array *const *packed,
-                             qn_row_format *format)
-{
-    return q->mode == QN_QUANT_AFFINE && !q->has_global_scale &&
-           packed_format(format, q->bits) && q->group_size >= 16 &&
-           q->group_size % 16 == 0 && packed[0]->dtype == QN_UINT32 &&
-           narrow_float(packed[1]->dtype) && narrow_float(packed[2]->dtype) &&
-           packed_rows(packed[0]) && packed_rows(packed[1]) &&
-           packed_rows(packed[2]);
-}
-
-qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done)
-{
-    const qn_quant_params *q = node->params;
-    qn_array *x = node->inputs[0], *w = node->inputs[1];
-    qn_array *out = node->outputs[0];
-    qn_row_format format;
-    if (!q->transpose || node->ninputs != 4 || !out->size || !x->size ||
-        x->ndim < 2 || !narrow_float(x->dtype) || !narrow_float(out->dtype) ||
-        !affine_supported(q, node->inputs + 1, &format))
-        return QN_OK;
-    qn_array *scales = node->inputs[2], *biases = node->inputs[3];
-    int row = w->ndim - 2, scale_row = scales->ndim - 2;
-    qn_status status = qn_array_alloc(out);
-    if (status)
-        return status;
-    *done = true;
-    qn_matmul_plan plan;
-    qn_matmul_plan_make(
-        &plan, (const qn_array *const[]){out, x, w, scales, biases}, 5);
-    for (size_t i = 0; i < plan.outer.nruns; i++) {
-        int64_t at[QN_PLAN_OPERANDS];
-        qn_plan_offsets(&plan.outer, i, at);
-        left_side left = left_of(x, &plan, at[1]);
-        result r = result_of(out, &plan, at[0]);
-        qn_rowdot dot = {.n = (size_t)out->shape[out->ndim - 1],
-                         .k = left.k,
-                         .format = format,
-                         .w = (const uint8_t *)qn_array_data(w) + at[2] * 4,
-                         .w_stride = (size_t)w->strides[row] * 4,
-                         .group = q->group_size,
-                         .scale_type = scales->dtype,
-                         .bias_type = biases->dtype,
-                         .scales = (const uint8_t *)qn_array_data(scales) +
-                                   at[3] * (int64_t)qn_array_itemsize(scales),
-                         .biases = (const uint8_t *)qn_array_data(biases) +
-                                   at[4] * (int64_t)qn_array_itemsize(biases),
-                         .scale_stride = (size_t)scales->strides[scale_row],
-                         .bias_stride =
-                             (size_t)biases->strides[biases->ndim - 2]};
-        status = rowdot_product(dot, &left, &r);
-        if (status)
-            return status;
-    }
-    return QN_OK;
-}
-
-/* ---- unpacking ---- */
-
-typedef struct dequantize_job {
-    const qn_rowdot_kernel *kernel;
-    qn_row_format format;
-    int group;
-    size_t k, groups;
-    qn_plan rows; /* out, w, scales, biases; a point per row */
-    const qn_array *out, *w, *scales, *biases;
-    char *scratch; /* scales, biases, a row of floats */
-    size_t scratch_stride;
-} dequantize_job;
-
-static char *element_at(const qn_array *array, int64_t offset)
-{
-    return (char *)qn_array_data(array) +
-           offset * (int64_t)qn_array_itemsize(array);
-}
-
-static void dequantize_rows(void *ctx, size_t begin, size_t end, int worker)
-{
-    const dequantize_job *job = ctx;
-    float *scales =
-        (float *)(void *)(job->scratch + (size_t)worker * job->scratch_stride);
-    float *biases = scales + job->groups, *row = biases + job->groups;
-    qn_walk walk;
-    for (qn_walk_start(&walk, &job->rows, begin, end - begin); walk.left;
-         qn_walk_next(&walk)) {
-        char *out = element_at(job->out, walk.offsets[0]);
-        bool wide = job->out->dtype == QN_FLOAT32;
-        qn_cpu_widen(scales, element_at(job->scales, walk.offsets[2]),
-                     job->groups, job->scales->dtype);
-        qn_cpu_widen(biases, element_at(job->biases, walk.offsets[3]),
-                     job->groups, job->biases->dtype);
-        job->kernel->unpack(
-            wide ? (float *)(void *)out : row,
-            (const uint8_t *)element_at(job->w, walk.offsets[1]), scales,
-            biases, job->k, job->group, job->format);
-        if (!wide)
-            qn_cpu_narrow(out, row, job->k, job->out->dtype);
-    }
-}
-
-qn_status qn_cpu_dequantize(qn_node *node, bool *done)
-{
-    const qn_quant_params *q = node->params;
-    qn_array *out = node->outputs[0], *w = node->inputs[0];
-    dequantize_job job = {.kernel = qn_rowdot_pick(), .group = q->group_size};
-    if (node->ninputs != 3 || !out->size || !narrow_float(out->dtype) ||
-        !affine_supported(q, node->inputs, &job.format))
-        return QN_OK;
-    job.out = out;
-    job.w = w;
-    job.scales = node->inputs[1];
-    job.biases = node->inputs[2];
-    job.k = (size_t)out->shape[out->ndim - 1];
-    job.groups = job.k / (size_t)q->group_size;
-    qn_buffer *scratch;
-    qn_status status = qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
-                                      (job.k + 2 * job.groups) * sizeof(float),
-                                      &job.scratch_stride);
-    if (status)
-        return status;
-    job.scratch = scratch->data;
-    status = qn_array_alloc(out);
-    if (!status) {
-        qn_lines lines;
-        qn_lines_make(&lines, w->shape, w->ndim, w->ndim - 1,
-                      (const int64_t *[]){out->strides, w->strides,
-                                          job.scales->strides,
-                                          job.biases->strides},
-                      4);
-        job.rows = lines.outer;
-        *done = true;
-        qn_pool_split(dequantize_rows, &job, lines.outer.nruns,
-                      GRAIN_COPY / job.k + 1, 1);
-    }
-    qn_buffer_unref(scratch);
-    return status;
 }

@@ -7,6 +7,8 @@
 
 #include "base/alloc.h"
 
+#include <string.h>
+
 /* ---- one index ---- */
 
 /* Where along an axis slices of `size` may begin: 0 .. length - size. */
@@ -241,5 +243,43 @@ qn_status qn_ref_put_along_axis(qn_node *node)
                 qn_element(values, walk.offsets[2] + k * lines.step[2]), 1};
             qn_ref_combine_run(p->combine, out->dtype, 1, to, by);
         }
+    return QN_OK;
+}
+
+/* ---- where a mask is true ---- */
+
+qn_status qn_ref_masked_scatter(qn_node *node)
+{
+    const qn_array *mask = node->inputs[1], *src = node->inputs[2];
+    qn_array *out = node->outputs[0];
+    size_t count = 0, item = qn_array_itemsize(out);
+    qn_plan plan;
+    qn_walk walk;
+    /* Counted first: on failure nothing has been written. */
+    qn_plan_make(&plan, mask->shape, mask->ndim,
+                 (const int64_t *[]){mask->strides}, 1);
+    qn_plan_points(&plan);
+    for (qn_walk_start(&walk, &plan, 0, plan.nruns); walk.left;
+         qn_walk_next(&walk))
+        count += *(const bool *)qn_element(mask, walk.offsets[0]);
+    if (count > src->size)
+        return qn_fail(QN_E_ARG,
+                       "[masked_scatter] Source does not have enough elements "
+                       "for mask: %zu, which is true %zu times.",
+                       src->size, count);
+    qn_status status = qn_ref_start_from(out, node->inputs[0]);
+    if (status || !count)
+        return status;
+    int64_t from = 0;
+    qn_plan_make(&plan, mask->shape, mask->ndim,
+                 (const int64_t *[]){mask->strides, out->strides}, 2);
+    qn_plan_points(&plan);
+    for (qn_walk_start(&walk, &plan, 0, plan.nruns); walk.left;
+         qn_walk_next(&walk)) {
+        if (!*(const bool *)qn_element(mask, walk.offsets[0]))
+            continue;
+        memcpy(qn_element(out, walk.offsets[1]), qn_element(src, from), item);
+        from += src->strides[0];
+    }
     return QN_OK;
 }

@@ -75,9 +75,19 @@ qn_status qn_ref_start_from(qn_array *out, qn_array *source);
 float qn_ref_dot(const float *a, const float *b, size_t n);
 
 /* Where the matrix of x is that element number `place` of `indices` names
- * (GATHER_MM); QN_E_ARG for one outside. */
-qn_status qn_ref_matrix_at(int64_t *out, const qn_array *x,
+ * (GATHER_MM, GATHER_QMM); QN_E_ARG for one outside. */
+qn_status qn_ref_matrix_at(int64_t *out, const char *op, const qn_array *x,
                            const qn_array *indices, int64_t place);
+
+/* The same for the packed matrix, its scales and its biases (at the scales'
+ * place where there are none) of a GATHER_QMM node. */
+qn_status qn_ref_packed_at(int64_t at[3], const qn_node *node,
+                           const qn_array *indices, int64_t place);
+
+/* Rows first .. first + count - 1 of a REQUANTIZE node whose output has its
+ * storage; `row` has room for one. */
+void qn_ref_requantize_lines(const qn_node *node, size_t first, size_t count,
+                             float *row);
 
 /* The places of a segment (SEGMENTED_MM), whose first number is element
  * `place` of `segments` and whose second is `step` behind: *end is *first where

@@ -171,7 +171,7 @@ qn_status qn_ref_matmul(qn_node *node)
 
 /* ---- matrices chosen by indices ---- */
 
-qn_status qn_ref_matrix_at(int64_t *out, const qn_array *x,
+qn_status qn_ref_matrix_at(int64_t *out, const char *op, const qn_array *x,
                            const qn_array *indices, int64_t place)
 {
     int64_t count = 1;
@@ -183,9 +183,9 @@ qn_status qn_ref_matrix_at(int64_t *out, const qn_array *x,
         index += count;
     if (index < 0 || index >= count)
         return qn_fail(QN_E_ARG,
-                       "[gather_mm] Index %lld is outside of the %lld matrices "
-                       "of an operand.",
-                       (long long)found, (long long)count);
+                       "[%s] Index %lld is outside of the %lld matrices of an "
+                       "operand.",
+                       op, (long long)found, (long long)count);
     *out = 0;
     for (int i = x->ndim - 3; i >= 0; i--) {
         *out += index % x->shape[i] * x->strides[i];
@@ -209,9 +209,11 @@ qn_status qn_ref_gather_mm(qn_node *node)
     qn_plan_points(&plan);
     for (qn_walk_start(&walk, &plan, 0, plan.nruns); walk.left && !status;
          qn_walk_next(&walk)) {
-        status = qn_ref_matrix_at(&at[1], p.a, ia, walk.offsets[0]);
+        status =
+            qn_ref_matrix_at(&at[1], "gather_mm", p.a, ia, walk.offsets[0]);
         if (!status)
-            status = qn_ref_matrix_at(&at[2], p.b, ib, walk.offsets[1]);
+            status =
+                qn_ref_matrix_at(&at[2], "gather_mm", p.b, ib, walk.offsets[1]);
         if (!status)
             multiply(&p, at);
         at[0] += (int64_t)(p.m * p.n);

@@ -249,6 +249,60 @@ qn_status qn_ref_quantized_matmul(qn_node *node)
     return status;
 }
 
+/* ---- the product of chosen matrices ---- */
+
+qn_status qn_ref_gather_qmm(qn_node *node)
+{
+    const qn_array *x = node->inputs[0];
+    const qn_array *ix = node->inputs[node->ninputs - 2];
+    const qn_array *iw = node->inputs[node->ninputs - 1];
+    qn_array *out = node->outputs[0];
+    product p = {0};
+    qn_status status = qn_array_alloc(out);
+    if (!status)
+        status = packed_open(&p.m, node, 1);
+    if (status)
+        return status;
+    p.rows = (size_t)x->shape[x->ndim - 2];
+    p.n = (size_t)out->shape[out->ndim - 1];
+    p.k = (size_t)x->shape[x->ndim - 1];
+    status = product_room(&p);
+    qn_matmul_plan one = {.m = p.rows, .a_row = x->strides[x->ndim - 2]};
+    qn_plan plan;
+    qn_walk walk;
+    int64_t at[5] = {0};
+    qn_plan_make(&plan, ix->shape, ix->ndim,
+                 (const int64_t *[]){ix->strides, iw->strides}, 2);
+    qn_plan_points(&plan);
+    for (qn_walk_start(&walk, &plan, 0, status ? 0 : plan.nruns);
+         walk.left && !status; qn_walk_next(&walk)) {
+        status = qn_ref_matrix_at(&at[1], "gather_qmm", x, ix, walk.offsets[0]);
+        if (!status)
+            status = qn_ref_packed_at(at + 2, node, iw, walk.offsets[1]);
+        if (!status && out->size)
+            multiply(&p, &one, at, out, x);
+        at[0] += (int64_t)(p.rows * p.n);
+    }
+    product_free(&p);
+    return status;
+}
+
+qn_status qn_ref_packed_at(int64_t at[3], const qn_node *node,
+                           const qn_array *indices, int64_t place)
+{
+    const qn_quant_params *p = node->params;
+    qn_status status =
+        qn_ref_matrix_at(&at[0], "gather_qmm", node->inputs[1], indices, place);
+    if (!status)
+        status = qn_ref_matrix_at(&at[1], "gather_qmm", node->inputs[2],
+                                  indices, place);
+    at[2] = at[1];
+    if (!status && p->mode == QN_QUANT_AFFINE)
+        status = qn_ref_matrix_at(&at[2], "gather_qmm", node->inputs[3],
+                                  indices, place);
+    return status;
+}
+
 /* ---- packing ---- */
 
 /* Where the parts of one row go. */
@@ -319,5 +373,51 @@ qn_status qn_ref_quantize(qn_node *node)
     }
     qn_free(row);
     qn_free(codes);
+    return QN_OK;
+}
+
+/* ---- packing and unpacking at once ---- */
+
+void qn_ref_requantize_lines(const qn_node *node, size_t first, size_t count,
+                             float *row)
+{
+    const qn_quant_params *p = node->params;
+    const qn_array *x = node->inputs[0], *out = node->outputs[0];
+    size_t n = (size_t)x->shape[x->ndim - 1], group = (size_t)p->group_size;
+    float global = global_scale_of(node), factor = qn_quant_global(global);
+    qn_lines lines;
+    qn_walk walk;
+    qn_lines_make(&lines, x->shape, x->ndim, x->ndim - 1,
+                  (const int64_t *[]){out->strides, x->strides}, 2);
+    for (qn_walk_start(&walk, &lines.outer, first, count); walk.left;
+         qn_walk_next(&walk)) {
+        qn_floats_load(row, x->dtype, qn_element(x, walk.offsets[1]),
+                       lines.step[1], n);
+        for (size_t g = 0; g < n; g += group) {
+            uint8_t codes[LARGEST_GROUP], scale;
+            qn_quant_float_group(codes, &scale, row + g, group, p->mode,
+                                 global);
+            float s = qn_quant_scale(p->mode, scale) * factor;
+            qn_quant_values(row + g, codes, group, p->mode);
+            for (size_t i = 0; i < group; i++)
+                row[g + i] *= s;
+        }
+        qn_floats_store(qn_element(out, walk.offsets[0]), out->dtype,
+                        lines.step[0], row, n);
+    }
+}
+
+qn_status qn_ref_requantize(qn_node *node)
+{
+    qn_array *out = node->outputs[0];
+    qn_status status = qn_array_alloc(out);
+    if (status || !out->size)
+        return status;
+    size_t n = (size_t)out->shape[out->ndim - 1];
+    float *row = qn_calloc(n, sizeof *row);
+    if (!row)
+        return QN_E_NOMEM;
+    qn_ref_requantize_lines(node, 0, out->size / n, row);
+    qn_free(row);
     return QN_OK;
 }

@@ -272,21 +272,79 @@ static void test_packed_products(void **state)
     }
 }
 
-/* x w without transposing falls back, and is right all the same. */
-static void test_untransposed_packed_product(void **state)
+/* x w without transposing: rows have the bits that they have alone. */
+static void test_untransposed_packed_products(void **state)
 {
     (void)state;
-    packed q = packed_make(4, 32, 64, 96, QN_FLOAT32, false);
-    qn_array *x = random_array(QN_FLOAT32, 1, 8, SHAPE(3, 64));
-    use_cpu();
-    qn_array *found = quantized(&q, x, 96);
-    use_reference();
-    qn_array *expected = quantized(&q, x, 96);
-    assert_true(same_bits(found, expected));
-    qn_array_unref(found);
-    qn_array_unref(expected);
-    qn_array_unref(x);
-    packed_free(&q);
+    for (int round = 0; round < 6 * 4 * FLOAT_TYPES; round++) {
+        int bits = widths[round % 6], group = groups[round / 6 % 4];
+        int k = 3 + 40 * (round % 9), n = 128 * (1 + round % 3);
+        packed q =
+            packed_make(bits, group, k, n, float_types[round / 24], false);
+        qn_array *x = random_array(float_types[(round + 1) % 3], 1, 8,
+                                   SHAPE(1 + round % 9, k));
+        use_fast();
+        qn_array *found = quantized(&q, x, n);
+        use_reference();
+        qn_array *expected = quantized(&q, x, n);
+        double size = 0;
+        for (size_t i = 0; i < expected->size; i++)
+            size = fmax(size, fabs(item(expected, i)));
+        assert_true(largest_difference(found, expected) <=
+                    size * 2 * half_ulp(x->dtype) + 0x1p-17 * (8.0 * k));
+        use_fast();
+        qn_array *row = view_of(x, SHAPE(1, k), (const int64_t[]){k, 1},
+                                (size_t)(x->shape[0] - 1) * (size_t)k);
+        qn_array *alone = quantized(&q, row, n);
+        size_t bytes = alone->size * qn_array_itemsize(alone);
+        assert_memory_equal(qn_array_data(alone),
+                            (char *)qn_array_data(found) +
+                                (size_t)(x->shape[0] - 1) * bytes,
+                            bytes);
+        qn_array_unref(alone);
+        qn_array_unref(row);
+        qn_array_unref(found);
+        qn_array_unref(expected);
+        qn_array_unref(x);
+        packed_free(&q);
+    }
+}
+
+/* Every code and every scale of the modes with tables. */
+static void test_float_codes_unpack_as_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        qn_quant_mode mode;
+        int group, bits;
+    } modes[] = {{QN_QUANT_MXFP4, 32, 4},
+                 {QN_QUANT_MXFP8, 32, 8},
+                 {QN_QUANT_NVFP4, 16, 4}};
+    for (int m = 0; m < 3; m++) {
+        int words = 256 * modes[m].bits / 32;
+        qn_quant_params p = {.mode = modes[m].mode,
+                             .group_size = modes[m].group,
+                             .bits = modes[m].bits};
+        qn_array *w = array_of(QN_UINT32, NULL, SHAPE(256, words));
+        qn_array *scales =
+            array_of(QN_UINT8, NULL, SHAPE(256, 256 / modes[m].group));
+        for (size_t i = 0; i < w->size * 4; i++)
+            ((uint8_t *)qn_array_data(w))[i] = (uint8_t)(i * 37);
+        for (size_t i = 0; i < scales->size; i++)
+            ((uint8_t *)qn_array_data(scales))[i] = (uint8_t)i;
+        use_fast();
+        qn_array *found = apply(QN_OP_DEQUANTIZE, &p, sizeof p, QN_FLOAT32,
+                                SHAPE(256, 256), INPUTS(w, scales));
+        use_reference();
+        qn_array *expected = apply(QN_OP_DEQUANTIZE, &p, sizeof p, QN_FLOAT32,
+                                   SHAPE(256, 256), INPUTS(w, scales));
+        for (size_t i = 0; i < found->size; i++)
+            assert_true(same_value(item(found, i), item(expected, i)));
+        qn_array_unref(found);
+        qn_array_unref(expected);
+        qn_array_unref(w);
+        qn_array_unref(scales);
+    }
 }
 
 static qn_array *dequantize(const packed *q, qn_array *const *parts, int ndim,
@@ -416,7 +474,8 @@ int main(void)
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_empty_products),
         cmocka_unit_test(test_packed_products),
-        cmocka_unit_test(test_untransposed_packed_product),
+        cmocka_unit_test(test_untransposed_packed_products),
+        cmocka_unit_test(test_float_codes_unpack_as_the_reference),
         cmocka_unit_test(test_unpacking),
         cmocka_unit_test(test_every_gemm_kernel),
         cmocka_unit_test(test_allocations_may_fail),
