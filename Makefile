@@ -2,7 +2,10 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: build demo check check-sanitizers bench fuzz format install clean deps
+# What bench/ops/ops.py is told besides, such as --filter softmax.
+OPS_ARGS ?=
+
+.PHONY: build demo check check-sanitizers bench bench-ops bench-overhead fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -30,6 +33,17 @@ check-sanitizers: deps
 
 bench: build
 	bench/peers.sh --quern $(BUILD)/quern
+
+# Every operation beside MLX and PyTorch; what an operation costs at least.
+bench-ops: build
+	@scripts/install-deps.sh --bench
+	cmake --build $(BUILD) --target quern-bench-meters
+	venv=$$(scripts/venv.sh --bench) && \
+	  "$$venv/bin/python" bench/ops/ops.py --build $(BUILD) $(OPS_ARGS)
+
+bench-overhead: build
+	@scripts/install-deps.sh --bench
+	bench/overhead/overhead.sh --build $(BUILD)
 
 # FUZZ_SECONDS for each target; corpora grow in build/fuzz/corpus.
 FUZZ_SECONDS ?= 60

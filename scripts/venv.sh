@@ -2,7 +2,10 @@
 # Makes the Python environment that tests and benches use to compare quern
 # with mlx-lm, transformers and others, and prints its folder.
 #
-#   venv.sh [FOLDER]     default build/venv
+#   venv.sh [--bench] [FOLDER]     default build/venv, build/venv-bench
+#
+# --bench makes another one, for bench/ops and bench/overhead: MLX and PyTorch
+# from scripts/requirements-bench.txt, some gigabytes.
 #
 # Versions are pinned in scripts/requirements.txt.  A folder that already
 # holds exactly these is left alone; one made from another list is brought up
@@ -14,11 +17,21 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
-wanted=$root/scripts/requirements.txt
+name=requirements.txt
+folder=venv
+size='400 MB'
+
+if [ "${1-}" = --bench ]; then
+    name=requirements-bench.txt
+    folder=venv-bench
+    size='6 GB'
+    shift
+fi
+wanted=$root/scripts/$name
 
 case ${1-} in
 -h | --help)
-    echo "usage: scripts/venv.sh [FOLDER]    (default build/venv)"
+    echo "usage: scripts/venv.sh [--bench] [FOLDER]"
     exit 0
     ;;
 -*)
@@ -30,7 +43,7 @@ if [ $# -gt 1 ]; then
     echo "venv: one folder at most" >&2
     exit 2
 fi
-dir=${1:-$root/build/venv}
+dir=${1:-$root/build/$folder}
 
 # Written last, so an interrupted run is noticed and finished by the next.
 stamp=$dir/.requirements
@@ -46,7 +59,7 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     exit 1
 fi
 
-echo "venv: installing scripts/requirements.txt in $dir (400 MB)" >&2
+echo "venv: installing scripts/$name in $dir ($size)" >&2
 mkdir -p "$(dirname "$dir")"
 "$python" -m venv "$dir" >&2
 rm -f "$stamp"
