@@ -35,6 +35,8 @@ qn_status qn_cpu_norm(qn_node *node, bool *done);
 qn_status qn_cpu_logsumexp(qn_node *node, bool *done);
 qn_status qn_cpu_arg_reduce(qn_node *node, bool *done);
 qn_status qn_cpu_reduce(qn_node *node, bool *done);
+qn_status qn_cpu_sort(qn_node *node, bool *done);
+qn_status qn_cpu_partition(qn_node *node, bool *done);
 qn_status qn_cpu_rope(qn_node *node, bool *done);
 qn_status qn_cpu_conv(qn_node *node, bool *done);
 qn_status qn_cpu_fft(qn_node *node, bool *done);
