@@ -149,6 +149,8 @@ qn_status qn_handle_copy_map(mlx_map_string_to_array *res,
  * none. */
 qn_status qn_handle_set_maps(mlx_map_string_to_array *res_0, qn_map *map_0,
                              mlx_map_string_to_string *res_1, qn_map *map_1);
+/* The same of one map. */
+qn_status qn_handle_set_map(mlx_map_string_to_array *res, qn_map *map);
 /* Streams are never freed, so a box only names one. */
 qn_status qn_handle_set_stream(mlx_stream *res, qn_stream *stream);
 /* Copies `size` bytes of text. */

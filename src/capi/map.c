@@ -267,3 +267,13 @@ qn_status qn_handle_set_maps(mlx_map_string_to_array *res_0, qn_map *map_0,
     fill_box(&res_1->ctx, box_1, map_1, &texts);
     return QN_OK;
 }
+
+qn_status qn_handle_set_map(mlx_map_string_to_array *res, qn_map *map)
+{
+    map_box *box = need_box(&res->ctx);
+    if (box)
+        fill_box(&res->ctx, box, map, &arrays);
+    else
+        qn_map_free(map, arrays.drop);
+    return box ? QN_OK : QN_E_NOMEM;
+}

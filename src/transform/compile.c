@@ -282,7 +282,7 @@ static qn_status make_tapes(graph *g, const qn_trace *trace)
     if (status)
         return status;
     qn_tape needed = g->simple;
-    status = qn_tape_simplify(&g->simple, &needed);
+    status = qn_tape_simplify(&g->simple, &needed, true);
     if (status)
         return status; /* g->simple is still `needed` */
     qn_tape_free(&needed);
@@ -293,22 +293,14 @@ static qn_status make_tapes(graph *g, const qn_trace *trace)
 static qn_status record(graph *g, const qn_compiled *c, qn_array *const *inputs,
                         size_t ninputs)
 {
-    qn_arrays given;
     qn_trace trace;
-    qn_status status = qn_arrays_new(&given, ninputs);
-    for (size_t i = 0; i < ninputs && !status; i++)
-        status = qn_array_new(&given.data[i], inputs[i]->dtype,
-                              inputs[i]->shape, inputs[i]->ndim);
-    if (!status) {
-        atomic_fetch_add(c->traces, 1);
-        status =
-            qn_trace_given(&trace, c->fun, given.data, ninputs, c->shapeless);
-    }
+    atomic_fetch_add(c->traces, 1);
+    qn_status status =
+        qn_trace_like(&trace, c->fun, inputs, ninputs, c->shapeless);
     if (!status) {
         status = make_tapes(g, &trace);
         qn_trace_end(&trace);
     }
-    qn_arrays_free(&given);
     return status;
 }
 

@@ -72,6 +72,21 @@ qn_status qn_trace_given(qn_trace *trace, const qn_function *fun,
     return status ? status : run(trace, fun, shapeless);
 }
 
+qn_status qn_trace_like(qn_trace *trace, const qn_function *fun,
+                        qn_array *const *inputs, size_t ninputs, bool shapeless)
+{
+    *trace = (qn_trace){0};
+    qn_status status = qn_arrays_new(&trace->inputs, ninputs);
+    for (size_t i = 0; i < ninputs && !status; i++)
+        status = qn_array_new(&trace->inputs.data[i], inputs[i]->dtype,
+                              inputs[i]->shape, inputs[i]->ndim);
+    if (status) {
+        qn_arrays_free(&trace->inputs);
+        return status;
+    }
+    return run(trace, fun, shapeless);
+}
+
 void qn_trace_end(qn_trace *trace)
 {
     qn_record_end(&trace->record);

@@ -40,6 +40,10 @@ qn_status qn_trace_values(qn_trace *trace, const qn_function *fun,
 qn_status qn_trace_given(qn_trace *trace, const qn_function *fun,
                          qn_array *const *inputs, size_t ninputs,
                          bool shapeless);
+/* Calls `fun` with placeholders of the types and shapes of `inputs`. */
+qn_status qn_trace_like(qn_trace *trace, const qn_function *fun,
+                        qn_array *const *inputs, size_t ninputs,
+                        bool shapeless);
 void qn_trace_end(qn_trace *trace);
 
 #endif

@@ -16,6 +16,7 @@ typedef struct simplifier {
     size_t *stands; /* by slot: the one that has its value */
     size_t *table;  /* steps by what they do: index + 1; 0: free */
     size_t table_size;
+    bool values; /* only values count */
 } simplifier;
 
 /* ---- equal things ---- */
@@ -95,11 +96,11 @@ static const qn_tape_step *first_of(simplifier *s, size_t index)
 /* ---- steps that do nothing ---- */
 
 /* The input that is output 0, output i being the i-th after it; -1: none. */
-static int identity(const qn_tape_step *step)
+static int identity(const simplifier *s, const qn_tape_step *step)
 {
     switch (step->node->op) {
     case QN_OP_STOP_GRADIENT:
-        return 0;
+        return s->values ? 0 : -1;
     case QN_OP_DEPENDS:
         return step->ninputs == step->noutputs ? 0 : -1;
     case QN_OP_CUSTOM:
@@ -117,7 +118,7 @@ static qn_status add(simplifier *s, const qn_tape_step *step, size_t *slots)
         slots[i] = s->stands[step->slots[i]];
     for (size_t i = 0; i < step->noutputs; i++)
         slots[n + i] = step->slots[n + i];
-    int from = identity(step);
+    int from = identity(s, step);
     if (from >= 0) {
         for (size_t i = 0; i < step->noutputs; i++)
             s->stands[slots[n + i]] = slots[(size_t)from + i];
@@ -192,9 +193,9 @@ qn_status qn_tape_start(qn_tape *out, const qn_tape *tape)
     return QN_OK;
 }
 
-qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape)
+qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape, bool values)
 {
-    simplifier s = {.table_size = 64};
+    simplifier s = {.table_size = 64, .values = values};
     while (s.table_size < 2 * tape->nsteps + 2)
         s.table_size *= 2;
     size_t widest = 1;

@@ -34,8 +34,9 @@ typedef struct qn_tape {
 qn_status qn_tape_new(qn_tape *out, const qn_trace *trace, bool all);
 void qn_tape_free(qn_tape *tape);
 
-/* A copy without duplicates, identities and rules of the program's. */
-qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape);
+/* A copy without duplicates, identities and rules of the program's.  `values`:
+ * nobody will ask for gradients, so what stops them is an identity too. */
+qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape, bool values);
 /* A copy in which runs of elementwise steps are single ones.  `shapeless`: the
  * shapes of the trace are one example. */
 qn_status qn_tape_fuse(qn_tape *out, const qn_tape *tape, bool shapeless);
