@@ -488,6 +488,11 @@ READER(scatter_axis)
                             combine, STREAM));
 }
 
+READER(masked_scatter)
+{
+    MAKE(qn_op_masked_scatter(&made, m->in[0], m->in[1], m->in[2], STREAM));
+}
+
 /* ---- products ---- */
 
 READER(matmul)
@@ -575,6 +580,16 @@ READER(quantized_matmul)
     MAKE(qn_op_quantized_product(&made, m->in[0], m->in[1], m->in[2], biases,
                                  m->f[3].i, number(m, 0), number(m, 1), mode,
                                  false, STREAM));
+}
+
+READER(gather_qmm)
+{
+    const char *mode = mode_of(m);
+    int group = number(m, 0), bits = number(m, 1);
+    size_t n = m->nin;
+    MAKE(qn_op_gather_qmm(&made, m->in[0], m->in[1], m->in[2],
+                          n > 5 ? m->in[3] : NULL, m->in[n - 2], m->in[n - 1],
+                          m->f[3].i, &group, &bits, mode, STREAM));
 }
 
 static void dequantize(qn_mlxfn_made *m)

@@ -1,17 +1,16 @@
 /* mlxfn_write.c: our operations as primitives of MLX.
  *
  * Most are one primitive with another layout of its constants. An operation
- * that MLX has no primitive for is written as what it is made of: a small
- * function over builders (the table of expansions) is recorded and its tape
- * written in its place. */
+ * that MLX has no primitive for is written as what it is made of
+ * (mlxfn_expand.c): that is recorded, and its tape written in its place. */
 #include "mlxfn_write.h"
+
+#include "mlxfn_expand.h"
 
 #include "ops/params.h"
 #include "ops/rules.h"
 
 #include "base/alloc.h"
-
-#include <math.h>
 
 typedef qn_mlxfn_value value;
 typedef qn_mlxfn_field field;
@@ -503,7 +502,7 @@ WRITER(slice)
     whole(s, QN_MLXFN_Slice, f);
 }
 
-static int64_t combine_of(qn_combine combine)
+int qn_mlxfn_combine(int combine)
 {
     static const int kinds[] = {[QN_COMBINE_SET] = 4,
                                 [QN_COMBINE_SUM] = 2,
@@ -517,7 +516,7 @@ WRITER(slice_update)
 {
     const qn_slice_update_params *p = s->node->params;
     field f[4];
-    f[0] = one(combine_of(p->combine));
+    f[0] = one(qn_mlxfn_combine(p->combine));
     slice_fields(f + 1, p->start, p->strides, &s->in[1].type.dims,
                  &s->in->type.dims);
     whole(s, QN_MLXFN_SliceUpdate, f);
@@ -594,7 +593,7 @@ WRITER(gather_axis)
 WRITER(scatter)
 {
     const qn_scatter_params *p = s->node->params;
-    field f[2] = {one(combine_of(p->combine)), ints(p->axes, p->naxes)};
+    field f[2] = {one(qn_mlxfn_combine(p->combine)), ints(p->axes, p->naxes)};
     with_indices(s, QN_MLXFN_Scatter, f, (size_t)p->naxes);
 }
 
@@ -603,6 +602,11 @@ WRITER(scatter_axis)
     const qn_scatter_axis_params *p = s->node->params;
     field f[2] = {one(p->combine == QN_COMBINE_SET), one(p->axis)};
     whole(s, QN_MLXFN_ScatterAxis, f);
+}
+
+WRITER(masked_scatter)
+{
+    whole(s, QN_MLXFN_MaskedScatter, NULL);
 }
 
 /* ---- products ---- */
@@ -684,26 +688,45 @@ WRITER(conv)
 
 /* ---- packed numbers ---- */
 
-/* Floats there are of one type, the result's; the sum is formed in float
- * whatever the types, so widening changes nothing. */
+/* Floats there are of one type; the sum is formed in float whatever the types,
+ * so widening them changes nothing.  The operands, of which the third and a
+ * fourth belong to w; the type. */
+static qn_dtype one_type(const step *s, value *in)
+{
+    const qn_quant_params *p = s->node->params;
+    size_t packed = p->mode == QN_QUANT_AFFINE ? 4 : 2;
+    qn_dtype type = s->in->type.dtype;
+    memcpy(in, s->in, s->of->ninputs * sizeof *in);
+    for (size_t i = 2; i < packed; i++)
+        type = qn_promote(type, in[i].type.dtype);
+    for (size_t i = 2; i < packed; i++)
+        in[i] = astype(s, in[i], type);
+    in[0] = astype(s, in[0], type);
+    return type;
+}
+
 WRITER(quantized_matmul)
 {
     const qn_quant_params *p = s->node->params;
     value in[4];
-    size_t n = s->of->ninputs;
-    qn_dtype type = s->in->type.dtype;
-    memcpy(in, s->in, n * sizeof *in);
-    if (p->mode == QN_QUANT_AFFINE) {
-        for (size_t i = 2; i < n; i++)
-            type = qn_promote(type, in[i].type.dtype);
-        for (size_t i = 2; i < n; i++)
-            in[i] = astype(s, in[i], type);
-    }
-    in[0] = astype(s, in[0], type);
+    qn_mlxfn_type out = {one_type(s, in), s->out->type.dims};
     field f[4] = {one(p->group_size), one(p->bits), one(p->mode),
                   one(p->transpose)};
-    qn_mlxfn_type out = {type, s->out->type.dims};
-    value y = emit(s, QN_MLXFN_QuantizedMatmul, f, in, n, &out);
+    value y = emit(s, QN_MLXFN_QuantizedMatmul, f, in, s->of->ninputs, &out);
+    *s->out = astype(s, y, s->out->type.dtype);
+}
+
+WRITER(gather_qmm)
+{
+    const qn_quant_params *p = s->node->params;
+    value in[6];
+    size_t n = s->of->ninputs;
+    qn_mlxfn_type out = {one_type(s, in), s->out->type.dims};
+    for (size_t i = n - 2; i < n; i++)
+        in[i] = astype(s, in[i], QN_UINT32);
+    field f[6] = {one(p->group_size), one(p->bits), one(p->mode),
+                  one(p->transpose),  one(false),   one(false)};
+    value y = emit(s, QN_MLXFN_GatherQMM, f, in, n, &out);
     *s->out = astype(s, y, s->out->type.dtype);
 }
 
@@ -844,124 +867,12 @@ WRITER(solve)
     whole(s, QN_MLXFN_Solve, &f);
 }
 
-/* ---- expansions: operations as what they are made of ---- */
-
-typedef struct expansion {
-    qn_scope *c;
-    const qn_node *node;
-    qn_array *const *in;
-    qn_array *const *was_out;
-    qn_array *out; /* held by the scope */
-} expansion;
-
-#define EXPANSION(name) static void expand_##name(expansion *e)
-
-EXPANSION(trunc)
-{
-    qn_scope *c = e->c;
-    qn_array *x = e->in[0];
-    qn_array *below = binary(c, QN_OP_LESS, x, scalar_of(c, 0, x));
-    e->out = where(c, below, unary(c, QN_OP_CEIL, x), unary(c, QN_OP_FLOOR, x));
-}
-
-/* There only complex numbers have parts. */
-EXPANSION(real_itself)
-{
-    qn_array *made = NULL;
-    if (!e->c->status)
-        e->out = qn_scope_hold(e->c, qn_op_copy(&made, e->in[0], e->c->stream),
-                               &made);
-}
-
-EXPANSION(imag_of_real)
-{
-    qn_array *made = NULL;
-    if (!e->c->status)
-        e->out = qn_scope_hold(
-            e->c, qn_op_zeros_like(&made, e->in[0], e->c->stream), &made);
-}
-
-EXPANSION(floor_divide)
-{
-    e->out = unary(e->c, QN_OP_FLOOR, divide(e->c, e->in[0], e->in[1]));
-}
-
-EXPANSION(logical_xor)
-{
-    e->out = binary(e->c, QN_OP_NOT_EQUAL, e->in[0], e->in[1]);
-}
-
-EXPANSION(bitwise_invert)
-{
-    qn_scope *c = e->c;
-    qn_array *x = e->in[0], *ones = NULL;
-    uint64_t bits = UINT64_MAX;
-    if (x->dtype == QN_BOOL) {
-        e->out = unary(c, QN_OP_LOGICAL_NOT, x);
-        return;
-    }
-    if (!c->status)
-        qn_scope_hold(c, qn_array_from_scalar(&ones, &bits, x->dtype), &ones);
-    e->out = binary(c, QN_OP_BITWISE_XOR, x, ones);
-}
-
-/* With one axis between the batch and the rows. */
-EXPANSION(rope)
-{
-    qn_scope *c = e->c;
-    qn_array *x = e->in[0], *made = NULL;
-    const qn_rope_params *p = e->node->params;
-    qn_dims four = qn_dims_of(x), was = four;
-    int64_t middle = 1;
-    for (int i = 1; i < x->ndim - 2; i++)
-        middle *= x->shape[i];
-    four.ndim = 4;
-    four.dim[1] = (int)middle;
-    four.dim[2] = x->shape[x->ndim - 2];
-    four.dim[3] = x->shape[x->ndim - 1];
-    x = reshape(c, x, &four);
-    if (!c->status)
-        qn_scope_hold(
-            c,
-            qn_op_rope(&made, x, p->dims, p->traditional,
-                       p->has_freqs ? NULL : &p->base, p->scale, p->offset,
-                       p->has_offset_array ? e->in[1] : NULL,
-                       p->has_freqs ? e->in[1 + p->has_offset_array] : NULL,
-                       c->stream),
-            &made);
-    e->out = reshape(c, made, &was);
-}
-
-/* The factor that MLX's primitive has. */
-static double own_scale(const qn_fft_params *p, const qn_dims *in,
-                        const qn_dims *out)
-{
-    bool forward = p->form == QN_FFT_FORWARD || p->form == QN_FFT_REAL;
-    const qn_dims *lengths = p->form == QN_FFT_TO_REAL ? out : in;
-    return forward ? 1 : 1 / (double)lengths->dim[p->axis];
-}
-
-EXPANSION(fft)
-{
-    qn_scope *c = e->c;
-    const qn_fft_params *p = e->node->params;
-    qn_dims in = qn_dims_of(e->in[0]), out = qn_dims_of(e->was_out[0]);
-    double own = own_scale(p, &in, &out);
-    int length = (p->form == QN_FFT_TO_REAL ? out : in).dim[p->axis];
-    qn_array *y = NULL;
-    if (!c->status)
-        qn_scope_hold(c,
-                      qn_op_fft_axis(&y, e->in[0], p->axis, p->form, own,
-                                     length, c->stream),
-                      &y);
-    if (!c->status)
-        e->out = mul(c, y, scalar_of(c, p->scale / own, y));
-}
+/* ---- expansions ---- */
 
 typedef struct recorded {
     qn_function base;
     const step *s;
-    void (*expand)(expansion *e);
+    qn_mlxfn_expand expand;
 } recorded;
 
 static qn_status record_expansion(const qn_function *self, qn_arrays *out,
@@ -975,7 +886,7 @@ static qn_status record_expansion(const qn_function *self, qn_arrays *out,
     if (status)
         return status;
     qn_scope_begin(&c, r->s->node->stream);
-    expansion e = {
+    qn_mlxfn_expansion e = {
         .c = &c, .node = r->s->node, .in = inputs, .was_out = r->s->was_out};
     r->expand(&e);
     status = qn_scope_end(&c, made.data, e.out);
@@ -986,7 +897,7 @@ static qn_status record_expansion(const qn_function *self, qn_arrays *out,
     return status;
 }
 
-static void write_expanded(const step *s, void (*by)(expansion *e))
+static void write_expanded(const step *s, qn_mlxfn_expand by)
 {
     recorded r = {.base = {record_expansion}, .s = s, .expand = by};
     qn_trace trace;
@@ -1003,38 +914,6 @@ static void write_expanded(const step *s, void (*by)(expansion *e))
         return;
     qn_mlxfn_write_tape(s->w, &tape, s->in, s->out);
     qn_tape_free(&tape);
-}
-
-/* NULL where the operation has a primitive of its own. */
-static void (*expansion_of(const step *s))(expansion *e)
-{
-    const qn_fft_params *fft = s->node->params;
-    bool complex = s->of->ninputs && s->in->type.dtype == QN_COMPLEX64;
-    switch (s->node->op) {
-    case QN_OP_REAL:
-    case QN_OP_CONJUGATE:
-        return complex ? NULL : expand_real_itself;
-    case QN_OP_IMAG:
-        return complex ? NULL : expand_imag_of_real;
-    case QN_OP_TRUNC:
-        return expand_trunc;
-    case QN_OP_FLOOR_DIVIDE:
-        return qn_dtype_is_float(s->out->type.dtype) ? expand_floor_divide
-                                                     : NULL;
-    case QN_OP_LOGICAL_XOR:
-        return expand_logical_xor;
-    case QN_OP_BITWISE_INVERT:
-        return expand_bitwise_invert;
-    case QN_OP_ROPE:
-        return s->in->type.dims.ndim != 4 ? expand_rope : NULL;
-    case QN_OP_FFT:
-        return fft->scale !=
-                       own_scale(fft, &s->in->type.dims, &s->out->type.dims)
-                   ? expand_fft
-                   : NULL;
-    default:
-        return NULL;
-    }
 }
 
 /* ---- steps ---- */
@@ -1087,6 +966,7 @@ static void (*const writers[QN_OP_COUNT])(const step *) = {
     [QN_OP_GATHER_AXIS] = write_gather_axis,
     [QN_OP_SCATTER] = write_scatter,
     [QN_OP_SCATTER_AXIS] = write_scatter_axis,
+    [QN_OP_MASKED_SCATTER] = write_masked_scatter,
     [QN_OP_ARG_REDUCE] = write_arg_reduce,
     [QN_OP_SORT] = write_sort,
     [QN_OP_ARGSORT] = write_sort,
@@ -1095,6 +975,7 @@ static void (*const writers[QN_OP_COUNT])(const step *) = {
     [QN_OP_ARGPARTITION] = write_partition,
     [QN_OP_MATMUL] = write_matmul,
     [QN_OP_QUANTIZED_MATMUL] = write_quantized_matmul,
+    [QN_OP_GATHER_QMM] = write_gather_qmm,
     [QN_OP_QUANTIZE] = write_quantize,
     [QN_OP_DEQUANTIZE] = write_quantize,
     [QN_OP_CONV] = write_conv,
@@ -1122,7 +1003,7 @@ static void (*const writers[QN_OP_COUNT])(const step *) = {
 static void write_step(const step *s)
 {
     int op = s->node->op;
-    void (*by)(expansion *) = expansion_of(s);
+    qn_mlxfn_expand by = qn_mlxfn_expansion_of(s->node, s->was_in, s->was_out);
     qn_mlxfn_prim plain = plain_of(op);
     if (by)
         write_expanded(s, by);
@@ -1279,89 +1160,4 @@ void qn_mlxfn_write_tape(qn_mlxfn_writer *w, const qn_tape *tape,
     qn_free(k.values);
     qn_free(k.waiting);
     qn_free(k.in);
-}
-
-/* ---- names for people ---- */
-
-static const char *combined(const char *const *names, qn_combine combine)
-{
-    return names[combine_of(combine)];
-}
-
-const char *qn_mlxfn_node_name(const qn_node *node)
-{
-    static const char *const scatters[] = {
-        "Scatter Max", "Scatter Min", "Scatter Sum", "Scatter Prod", "Scatter"};
-    static const char *const updates[] = {"SliceUpdate Max", "SliceUpdate Min",
-                                          "SliceUpdate Sum", "SliceUpdate Prod",
-                                          "SliceUpdate"};
-    static const char *const views[] = {
-#define QN_X(id, name, bytes, kind) [QN_##id] = "View " name,
-        QN_DTYPES(QN_X)
-#undef QN_X
-    };
-    static const char *const names[QN_OP_COUNT] = {
-        [QN_OP_LOG] = "Log",
-        [QN_OP_LOG2] = "Log2",
-        [QN_OP_LOG10] = "Log10",
-        [QN_OP_SQRT] = "Sqrt",
-        [QN_OP_RSQRT] = "Rsqrt",
-        [QN_OP_TRUNC] = "Trunc",
-        [QN_OP_BITWISE_INVERT] = "BitwiseInvert",
-        [QN_OP_BITWISE_AND] = "BitwiseAnd",
-        [QN_OP_BITWISE_OR] = "BitwiseOr",
-        [QN_OP_BITWISE_XOR] = "BitwiseXor",
-        [QN_OP_LEFT_SHIFT] = "LeftShift",
-        [QN_OP_RIGHT_SHIFT] = "RightShift",
-        [QN_OP_DIVIDE] = "Divide",
-        [QN_OP_FLOOR_DIVIDE] = "FloorDivide",
-        [QN_OP_LOGICAL_XOR] = "LogicalXor",
-        [QN_OP_EQUAL] = "Equal",
-        [QN_OP_ALL] = "And",
-        [QN_OP_ANY] = "Or",
-        [QN_OP_MAX] = "Max",
-        [QN_OP_MIN] = "Min",
-        [QN_OP_PROD] = "Prod",
-        [QN_OP_SUM] = "Sum",
-        [QN_OP_CUMMAX] = "CumMax",
-        [QN_OP_CUMMIN] = "CumMin",
-        [QN_OP_CUMPROD] = "CumProd",
-        [QN_OP_CUMSUM] = "CumSum",
-        [QN_OP_LOGCUMSUMEXP] = "CumLogAddExp",
-        [QN_OP_COPY] = "Copy",
-        [QN_OP_CONTIGUOUS] = "Contiguous",
-        [QN_OP_FULL] = "Full",
-        [QN_OP_LOAD] = "Load",
-        [QN_OP_CUSTOM] = "CustomTransforms",
-        [QN_OP_FUSED] = "Compiled",
-        [QN_OP_BROADCAST] = "Broadcast",
-        [QN_OP_RESHAPE] = "Reshape",
-        [QN_OP_SLICE] = "Slice",
-        [QN_OP_MATMUL] = "Matmul",
-        [QN_OP_DEQUANTIZE] = "Quantize",
-        [QN_OP_HADAMARD] = "Hadamard",
-    };
-    const void *p = node->params;
-    switch (node->op) {
-    case QN_OP_VIEW:
-        return node->outputs[0] ? views[node->outputs[0]->dtype] : "View";
-    case QN_OP_SCATTER:
-        return combined(scatters, ((const qn_scatter_params *)p)->combine);
-    case QN_OP_SLICE_UPDATE:
-        return combined(updates, ((const qn_slice_update_params *)p)->combine);
-    case QN_OP_SCATTER_AXIS:
-        return ((const qn_scatter_axis_params *)p)->combine == QN_COMBINE_SUM
-                   ? "ScatterAxis Sum"
-                   : "ScatterAxis";
-    default:
-        break;
-    }
-    if (names[node->op])
-        return names[node->op];
-    for (int i = 0; i < QN_MLXFN_COUNT; i++) {
-        const qn_mlxfn_info *info = qn_mlxfn_info_of((qn_mlxfn_prim)i);
-        if (info->op == node->op)
-            return info->name;
-    }
-    return qn_op_info_of(node->op)->id;
 }

@@ -27,6 +27,8 @@ typedef struct qn_mlxfn_writer {
 void qn_mlxfn_write_tape(qn_mlxfn_writer *w, const qn_tape *tape,
                          const qn_mlxfn_value *inputs, qn_mlxfn_value *outputs);
 
+/* MLX's number of a qn_combine. */
+int qn_mlxfn_combine(int combine);
 /* MLX's name of what a node does, as its graphs show it. */
 const char *qn_mlxfn_node_name(const qn_node *node);
 
