@@ -36,6 +36,7 @@ qn_status qn_cpu_logsumexp(qn_node *node, bool *done);
 qn_status qn_cpu_arg_reduce(qn_node *node, bool *done);
 qn_status qn_cpu_reduce(qn_node *node, bool *done);
 qn_status qn_cpu_sort(qn_node *node, bool *done);
+qn_status qn_cpu_scan(qn_node *node, bool *done);
 qn_status qn_cpu_partition(qn_node *node, bool *done);
 qn_status qn_cpu_rope(qn_node *node, bool *done);
 qn_status qn_cpu_conv(qn_node *node, bool *done);

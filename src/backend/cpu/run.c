@@ -10,6 +10,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
 #define QN_UNARY(id, ...) [QN_OP_##id] = qn_cpu_unary,
 #define QN_BINARY(id, ...) [QN_OP_##id] = qn_cpu_binary,
 #define QN_REDUCE(id, ...) [QN_OP_##id] = qn_cpu_reduce,
+#define QN_SCAN(id, ...) [QN_OP_##id] = qn_cpu_scan,
 #include "ops/ops.def"
     /* clang-format on */
     [QN_OP_MATMUL] = qn_cpu_matmul,

@@ -95,6 +95,14 @@ void qn_ref_requantize_lines(const qn_node *node, size_t first, size_t count,
 qn_status qn_ref_segment(int64_t *first, int64_t *end, const qn_array *segments,
                          int64_t place, int64_t step, int64_t most);
 
+/* ---- scans ---- */
+
+/* Whether there is a loop for the node's type. */
+bool qn_ref_scan_takes(const qn_node *node);
+/* Lines first .. first + count - 1 of a scan whose output has its storage and
+ * whose axis is not empty. */
+void qn_ref_scan_lines(const qn_node *node, size_t first, size_t count);
+
 /* ---- Hadamard matrices ---- */
 
 /* Lines first .. first + count - 1 of a HADAMARD node whose output has its

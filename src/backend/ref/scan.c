@@ -92,31 +92,39 @@ EACH_SCAN(LOOP)
     [QN_OP_##op][QN_##dtype] = op##_##dtype,
 static const scan_fn scans[QN_OP_COUNT][QN_DTYPE_COUNT] = {EACH_SCAN(ENTRY)};
 
-qn_status qn_ref_scan(qn_node *node)
+void qn_ref_scan_lines(const qn_node *node, size_t first, size_t count)
 {
     const qn_scan_params *p = node->params;
-    const qn_array *in = node->inputs[0];
-    qn_array *out = node->outputs[0];
+    const qn_array *in = node->inputs[0], *out = node->outputs[0];
     scan_fn scan = scans[node->op][in->dtype];
-    if (!scan)
-        return qn_ref_unsupported(node, in->dtype);
-    qn_status status = qn_output_reuse(out, node->inputs, 1);
-    if (status)
-        return status;
     qn_lines lines;
     qn_lines_make(&lines, in->shape, in->ndim, p->axis,
                   (const int64_t *[]){out->strides, in->strides}, 2);
     size_t n = (size_t)in->shape[p->axis];
-    if (n == 0)
-        return QN_OK;
     int64_t out_step = lines.step[0], in_step = lines.step[1];
     int64_t last = p->reverse ? (int64_t)n - 1 : 0;
     qn_walk walk;
-    for (qn_walk_start(&walk, &lines.outer, 0, lines.outer.nruns); walk.left;
+    for (qn_walk_start(&walk, &lines.outer, first, count); walk.left;
          qn_walk_next(&walk))
         scan(n, qn_element(out, walk.offsets[0] + last * out_step),
              p->reverse ? -out_step : out_step,
              qn_element(in, walk.offsets[1] + last * in_step),
              p->reverse ? -in_step : in_step, p->inclusive);
-    return QN_OK;
+}
+
+bool qn_ref_scan_takes(const qn_node *node)
+{
+    return scans[node->op][node->inputs[0]->dtype] != NULL;
+}
+
+qn_status qn_ref_scan(qn_node *node)
+{
+    const qn_scan_params *p = node->params;
+    const qn_array *in = node->inputs[0];
+    if (!qn_ref_scan_takes(node))
+        return qn_ref_unsupported(node, in->dtype);
+    qn_status status = qn_output_reuse(node->outputs[0], node->inputs, 1);
+    if (!status && in->size)
+        qn_ref_scan_lines(node, 0, in->size / (size_t)in->shape[p->axis]);
+    return status;
 }
