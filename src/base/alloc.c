@@ -1,27 +1,45 @@
 /* alloc.c: malloc with recorded failures and, for tests, planned ones.
  *
  * The planned failure is a countdown of the calling thread, so a test that
- * fails its own allocations leaves other threads alone. */
+ * fails its own allocations leaves other threads alone, or one of all threads,
+ * which reaches those of the engine. */
 #include "alloc.h"
 
 #include "status.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 static _Thread_local long countdown = -1;
+static atomic_long countdown_anywhere = -1;
 
 void qn_test_fail_alloc(long n)
 {
     countdown = n;
 }
 
+long qn_test_fail_alloc_anywhere(long n)
+{
+    return atomic_exchange(&countdown_anywhere, n);
+}
+
+static bool must_fail_anywhere(void)
+{
+    long left = atomic_load_explicit(&countdown_anywhere, memory_order_relaxed);
+    while (left >= 0 &&
+           !atomic_compare_exchange_weak(&countdown_anywhere, &left, left - 1))
+        ;
+    return left == 0;
+}
+
 /* True for the allocation that is to fail (the plan is then used up), and for
  * a size that no object can have. */
 static bool must_fail(size_t size)
 {
-    return (countdown >= 0 && countdown-- == 0) || size > PTRDIFF_MAX;
+    return (countdown >= 0 && countdown-- == 0) || must_fail_anywhere() ||
+           size > PTRDIFF_MAX;
 }
 
 static void *checked(void *ptr, size_t size)

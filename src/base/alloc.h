@@ -28,6 +28,9 @@ char *qn_strndup(const char *text, size_t n);
 /* Fails the n-th allocation from now on this thread (0 = the next), once;
  * a negative n switches failing off. */
 void qn_test_fail_alloc(long n);
+/* The same for the allocations of all threads together.  Returns what was left
+ * of the plan before: negative when its allocation has failed. */
+long qn_test_fail_alloc_anywhere(long n);
 
 /* out = a * b; false when it would wrap. */
 bool qn_mul_size(size_t *out, size_t a, size_t b);

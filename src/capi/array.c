@@ -244,7 +244,10 @@ static qn_status integer_item(int64_t *res, qn_array *array, qn_dtype wanted)
     case dtype:                                                                \
         *res = (int64_t) * (const c_type *)element;                            \
         return QN_OK;
-        QN_CASE(QN_BOOL, bool)
+    case QN_BOOL:
+        /* Views and files bring any bytes: all but 0 are true. */
+        *res = *(const uint8_t *)element != 0;
+        return QN_OK;
         QN_CASE(QN_UINT8, uint8_t)
         QN_CASE(QN_UINT16, uint16_t)
         QN_CASE(QN_UINT32, uint32_t)

@@ -50,7 +50,8 @@ static void add_element(qn_buf *out, const void *at, qn_dtype dtype)
 {
     switch (dtype) {
     case QN_BOOL:
-        qn_buf_add_text(out, *(const bool *)at ? "true" : "false");
+        /* Views and files bring any bytes: all but 0 are true. */
+        qn_buf_add_text(out, *(const uint8_t *)at ? "true" : "false");
         break;
     case QN_UINT8:
         qn_buf_printf(out, "%" PRIu8, *(const uint8_t *)at);

@@ -56,8 +56,10 @@ static qn_status attach(qn_array **out, const qn_custom_params *params,
     if (!status)
         qn_custom_ref(params->custom);
     else
-        while (made)
+        while (made) {
             qn_array_unref(out[--made]);
+            out[made] = NULL; /* the caller frees the list as it is */
+        }
     return status;
 }
 

@@ -410,6 +410,11 @@ qn_status qn_op_as_strided(qn_array **out, qn_array *x, const int *shape,
         if (inside)
             *left -= steps * stride;
     }
+    /* Steps that nobody takes: any number, but loops may compute with it. */
+    for (int i = 0; i < dims.ndim; i++)
+        if ((empty || dims.dim[i] == 1) &&
+            (strides[i] > (int64_t)x->size || strides[i] < -(int64_t)x->size))
+            params.strides[i] = 0;
     if (!inside)
         return qn_fail(QN_E_ARG,
                        "[as_strided] A view of shape %s at offset %zu reaches "

@@ -108,6 +108,23 @@ static void test_a_plan_is_for_its_own_thread(void **state)
     assert_null(qn_alloc(8));
 }
 
+static void test_a_plan_for_all_threads_counts_together(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *other = &thread, *mine;
+    qn_test_fail_alloc_anywhere(1);
+    mine = qn_alloc(8);
+    assert_non_null(mine);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, &other),
+                     0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_null(other);
+    assert_true(qn_test_fail_alloc_anywhere(3) < 0);
+    assert_int_equal(qn_test_fail_alloc_anywhere(-1), 3);
+    qn_free(mine);
+}
+
 static void test_aligned_blocks_are_aligned(void **state)
 {
     (void)state;
@@ -142,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_a_negative_plan_is_no_plan),
         cmocka_unit_test(test_a_failed_realloc_keeps_the_block),
         cmocka_unit_test(test_a_plan_is_for_its_own_thread),
+        cmocka_unit_test(test_a_plan_for_all_threads_counts_together),
         cmocka_unit_test(test_aligned_blocks_are_aligned),
         cmocka_unit_test(test_strndup_ends_with_nul),
     };
