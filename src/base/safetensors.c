@@ -121,14 +121,21 @@ static qn_status parse_metadata(qn_st *st, qn_json_reader *r)
     if (st->metadata_keys)
         return qn_fail(QN_E_FORMAT, "safetensors: expected one __metadata__, "
                                     "found a second one");
-    qn_status status =
-        expect(r, QN_JSON_OBJECT_BEGIN, "an object after __metadata__");
-    if (status)
-        return status;
     st->metadata_keys = qn_map_new(0);
     if (!st->metadata_keys)
         return QN_E_NOMEM;
-    qn_json_event event;
+    qn_json_event event = qn_json_next(r);
+    /* What MLX writes where there is none. */
+    if (event == QN_JSON_NULL)
+        return QN_OK;
+    if (event == QN_JSON_ERROR)
+        return qn_json_status(r);
+    if (event != QN_JSON_OBJECT_BEGIN)
+        return qn_fail(QN_E_FORMAT,
+                       "safetensors header byte %zu: expected an object after "
+                       "__metadata__, found %s",
+                       qn_json_offset(r), event_name(event));
+    qn_status status;
     while ((event = qn_json_next(r)) == QN_JSON_KEY) {
         if (st->metadata_count == st->metadata_capacity) {
             size_t capacity = st->metadata_capacity * 2 + 8;

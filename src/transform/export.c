@@ -38,14 +38,11 @@ struct qn_exporter {
 qn_status qn_exporter_new(qn_exporter **out, const char *path, bool shapeless)
 {
     qn_exporter *e = qn_calloc(1, sizeof *e);
-    size_t size = strlen(path) + 1;
-    char *copy = qn_alloc(size);
-    if (!e || !copy) {
+    char *copy = e && path ? qn_strdup(path) : NULL;
+    if (!e || (path && !copy)) {
         qn_free(e);
-        qn_free(copy);
         return QN_E_NOMEM;
     }
-    memcpy(copy, path, size);
     e->path = copy;
     e->shapeless = shapeless;
     *out = e;
@@ -78,16 +75,28 @@ void qn_exporter_free(qn_exporter *e)
 
 /* ---- the file ---- */
 
-static qn_status append(qn_file_writer *file, const void *data, size_t size,
-                        const char *path)
+typedef struct sink {
+    qn_status (*put)(const struct sink *to, const void *data, size_t size);
+    qn_file_writer *file;
+    const char *path;
+    qn_buf *buf;
+} sink;
+
+static qn_status put_in_file(const sink *to, const void *data, size_t size)
 {
-    if (!size || !qn_file_append(file, data, size))
+    if (!size || !qn_file_append(to->file, data, size))
         return QN_OK;
-    return qn_fail(QN_E_IO, "[export_function] Failed to write %s: %s.", path,
-                   strerror(errno));
+    return qn_fail(QN_E_IO, "[export_function] Failed to write %s: %s.",
+                   to->path, strerror(errno));
 }
 
-static qn_status write_parts(const qn_exporter *e, qn_file_writer *file)
+static qn_status put_in_buf(const sink *to, const void *data, size_t size)
+{
+    qn_buf_add(to->buf, data, size);
+    return qn_buf_status(to->buf);
+}
+
+static qn_status write_parts(const qn_exporter *e, const sink *to)
 {
     qn_buf header = QN_BUF_INIT;
     qn_mlxfn_put_text(&header, QN_STR(QN_MLXFN_VERSION));
@@ -96,26 +105,32 @@ static qn_status write_parts(const qn_exporter *e, qn_file_writer *file)
     qn_mlxfn_put_text(&header, QN_STR(""));
     qn_status status = qn_buf_status(&header);
     if (!status)
-        status = append(file, header.data, header.size, e->path);
+        status = to->put(to, header.data, header.size);
     qn_buf_free(&header);
     size_t done = 0;
     for (size_t i = 0; i < e->nconstants && !status; i++) {
         const held *h = &e->constants[i];
-        status = append(file, e->bytes.data + done, h->at - done, e->path);
+        status = to->put(to, e->bytes.data + done, h->at - done);
         done = h->at;
         if (!status && h->data->size)
-            status = append(file, qn_array_data(h->data),
-                            qn_array_nbytes(h->data), e->path);
+            status =
+                to->put(to, qn_array_data(h->data), qn_array_nbytes(h->data));
     }
     if (!status && e->bytes.size > done)
-        status =
-            append(file, e->bytes.data + done, e->bytes.size - done, e->path);
+        status = to->put(to, e->bytes.data + done, e->bytes.size - done);
     return status;
+}
+
+qn_status qn_exporter_bytes(qn_buf *out, const qn_exporter *e)
+{
+    return write_parts(e, &(sink){.put = put_in_buf, .buf = out});
 }
 
 qn_status qn_exporter_write(qn_exporter *e)
 {
     qn_file_writer *file;
+    if (!e->path)
+        return QN_OK;
     qn_status status = qn_file_begin(&file, e->path);
     if (status) {
         qn_error cause;
@@ -125,7 +140,7 @@ qn_status qn_exporter_write(qn_exporter *e)
                    : qn_fail(status, "[export_function] Failed to open %s: %s",
                              e->path, cause.text);
     }
-    status = write_parts(e, file);
+    status = write_parts(e, &(sink){put_in_file, file, e->path, NULL});
     if (!status)
         return qn_file_commit(file);
     qn_file_abort(file);

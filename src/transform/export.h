@@ -8,7 +8,7 @@
 
 #include "function.h"
 
-#include "base/bytes.h"
+#include "base/buf.h"
 
 /* A named input. */
 typedef struct qn_named {
@@ -21,7 +21,8 @@ void qn_named_sort(qn_named *named, size_t count);
 
 typedef struct qn_exporter qn_exporter;
 
-/* Nothing is written yet. */
+/* Nothing is written yet.  Without a path nothing ever is: the file is for
+ * qn_exporter_bytes to see. */
 qn_status qn_exporter_new(qn_exporter **out, const char *path, bool shapeless);
 /* NULL is fine. */
 void qn_exporter_free(qn_exporter *e);
@@ -29,6 +30,8 @@ void qn_exporter_free(qn_exporter *e);
 /* Writes the file with what has been recorded so far: it is a new one that
  * takes the name at the end. */
 qn_status qn_exporter_write(qn_exporter *e);
+/* Appends what the file has. */
+qn_status qn_exporter_bytes(qn_buf *out, const qn_exporter *e);
 
 /* Records `fun` for inputs like `args` and then those of `named` (in ascending
  * order), which it gets in one list, and writes the file.  Inputs of a kind

@@ -62,7 +62,7 @@ static void remember(qn_mlxfn_reader *r, qn_map *map, uint64_t id,
         qn_map_put(map, (qn_str){(const char *)&id, sizeof id}, &added);
     if (!value)
         r->status = r->status ? r->status : QN_E_NOMEM;
-    if (added)
+    if (value && added)
         value->ptr = array;
     else
         qn_array_unref(array);

@@ -106,6 +106,13 @@ READER(unary)
     m->out[0] = unary(m->c, op_of(m), m->in[0]);
 }
 
+/* Of complex numbers it is complex there. */
+READER(abs)
+{
+    qn_array *y = unary(m->c, QN_OP_ABS, m->in[0]);
+    m->out[0] = cast(m->c, y, m->like[0].dtype);
+}
+
 READER(log)
 {
     static const qn_op bases[] = {QN_OP_LOG2, QN_OP_LOG10, QN_OP_LOG};
@@ -488,9 +495,22 @@ READER(scatter_axis)
                             combine, STREAM));
 }
 
+/* With an axis of batches in front, each with a line of its own. */
 READER(masked_scatter)
 {
-    MAKE(qn_op_masked_scatter(&made, m->in[0], m->in[1], m->in[2], STREAM));
+    qn_scope *c = m->c;
+    for (int i = 0; i < 3; i++)
+        if (!m->in[i]->ndim || m->in[i]->shape[0] != 1)
+            refuse(m, "one batch is expected");
+    qn_array *a = c->status ? NULL : squeeze(c, m->in[0], 0);
+    qn_array *mask = c->status ? NULL : squeeze(c, m->in[1], 0);
+    qn_array *line = c->status ? NULL : flatten(c, m->in[2]);
+    qn_array *made = NULL;
+    if (!c->status)
+        qn_scope_hold(c, qn_op_masked_scatter(&made, a, mask, line, STREAM),
+                      &made);
+    if (!c->status)
+        m->out[0] = expand(c, made, 0);
 }
 
 /* ---- products ---- */

@@ -200,6 +200,13 @@ static qn_mlxfn_prim plain_of(int op)
 
 #define WRITER(name) static void write_##name(const step *s)
 
+/* Of complex numbers it is complex there. */
+WRITER(abs)
+{
+    value y = emit(s, QN_MLXFN_Abs, NULL, s->in, 1, &s->in->type);
+    *s->out = astype(s, y, s->out->type.dtype);
+}
+
 WRITER(log)
 {
     int op = s->node->op;
@@ -604,9 +611,21 @@ WRITER(scatter_axis)
     whole(s, QN_MLXFN_ScatterAxis, f);
 }
 
+/* MLX's has an axis of batches in front. */
 WRITER(masked_scatter)
 {
-    whole(s, QN_MLXFN_MaskedScatter, NULL);
+    static const int front = 0;
+    field f = ints(&front, 1);
+    value in[3];
+    for (int i = 0; i < 3; i++) {
+        qn_mlxfn_type type = s->in[i].type;
+        s->w->status = s->w->status
+                           ? s->w->status
+                           : qn_dims_insert(&type.dims, "export", 0, 1);
+        in[i] = emit(s, QN_MLXFN_ExpandDims, &f, &s->in[i], 1, &type);
+    }
+    value y = emit(s, QN_MLXFN_MaskedScatter, NULL, in, 3, &in[0].type);
+    *s->out = squeezed(s, y, &front, 1);
 }
 
 /* ---- products ---- */
@@ -919,6 +938,7 @@ static void write_expanded(const step *s, qn_mlxfn_expand by)
 /* ---- steps ---- */
 
 static void (*const writers[QN_OP_COUNT])(const step *) = {
+    [QN_OP_ABS] = write_abs,
     [QN_OP_LOG] = write_log,
     [QN_OP_LOG2] = write_log,
     [QN_OP_LOG10] = write_log,

@@ -135,7 +135,8 @@ static void test_the_front_is_enough(void **state)
 static void test_files_without_tensors_are_fine(void **state)
 {
     (void)state;
-    const char *headers[] = {"{}", "{\"__metadata__\":{}}", "{ } \n\t\r"};
+    const char *headers[] = {"{}", "{\"__metadata__\":{}}",
+                             "{\"__metadata__\":null}", "{ } \n\t\r"};
     for (size_t i = 0; i < 3; i++) {
         opened o = open_ok(headers[i], 0);
         assert_int_equal(qn_st_count(o.st), 0);
@@ -354,7 +355,8 @@ static void test_bad_headers_are_refused(void **state)
         {"{}x", "JSON byte 2"},
         {"{},", "JSON byte 2"},
         {"{\"a\"}", "JSON byte 4"},
-        {"{\"__metadata__\":null}", "found null"},
+        {"{\"__metadata__\":null,\"__metadata__\":{}}", "one __metadata__"},
+        {"{\"__metadata__\":[]}", "found an array"},
         {"{\"__metadata__\":{\"a\":1}}", "found a number"},
         {"{\"__metadata__\":{\"a\":{}}}", "found an object"},
         {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", "distinct keys"},
