@@ -57,6 +57,17 @@ qn_status qn_op_divmod(qn_array **out, qn_array *a, qn_array *b, qn_stream *s)
     qn_scope_begin(&c, s);
     qn_array *quotient = binary(&c, QN_OP_FLOOR_DIVIDE, a, b);
     qn_array *rest = binary(&c, QN_OP_REMAINDER, a, b);
+    /* Integer floor_divide truncates, remainder does not: a quotient below
+     * zero that is not exact is one less, so that q * b + rest is a. */
+    if (quotient && qn_dtype_kind(quotient->dtype) == QN_KIND_INT) {
+        qn_array *zero = scalar(&c, 0, quotient->dtype);
+        qn_array *below = binary(&c, QN_OP_LOGICAL_XOR,
+                                 binary(&c, QN_OP_LESS, a, zero),
+                                 binary(&c, QN_OP_LESS, b, zero));
+        qn_array *inexact = binary(&c, QN_OP_NOT_EQUAL, rest, zero);
+        qn_array *one = binary(&c, QN_OP_LOGICAL_AND, below, inexact);
+        quotient = sub(&c, quotient, cast(&c, one, quotient->dtype));
+    }
     return qn_scope_end_many(&c, out, (qn_array *[]){quotient, rest}, 2);
 }
 
@@ -92,6 +103,8 @@ static qn_array *close(qn_scope *c, qn_array *a, qn_array *b, double rtol,
                        double atol, bool equal_nan)
 {
     qn_dtype type = qn_promote(a->dtype, b->dtype);
+    a = cast(c, a, type);
+    b = cast(c, b, type);
     /* Differences of integers may wrap, and those of half types round away
      * what the tolerance asks about. */
     if (type == QN_BOOL || qn_dtype_is_integer(type))

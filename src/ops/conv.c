@@ -35,7 +35,7 @@ static qn_status check_operands(qn_dtype *type, const qn_array *x,
                                 const qn_array *w, int groups)
 {
     *type = qn_promote(x->dtype, w->dtype);
-    if (!qn_dtype_is_float(*type))
+    if (!qn_dtype_is_float(*type) || !qn_dtype_is_float(x->dtype))
         return qn_fail(QN_E_ARG,
                        "[conv] Floating operands are expected, found %s and "
                        "%s.",

@@ -237,9 +237,10 @@ static qn_status norm(qn_array **out, qn_op op, qn_array *x, qn_array *weight,
     if (status)
         return status;
     qn_dtype type = x->dtype;
+    /* As in MLX, a bias without a weight takes the input's type. */
     if (weight)
         type = qn_promote(type, weight->dtype);
-    if (bias)
+    if (weight && bias)
         type = qn_promote(type, bias->dtype);
     if (!qn_dtype_is_float(type))
         return qn_fail(QN_E_ARG, "[%s] Received unsupported type %s.", name,

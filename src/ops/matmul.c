@@ -95,16 +95,28 @@ qn_status qn_op_addmm(qn_array **out, qn_array *c_in, qn_array *a, qn_array *b,
                       float alpha, float beta, qn_stream *s)
 {
     qn_dtype type = qn_promote(c_in->dtype, qn_promote(a->dtype, b->dtype));
-    if (!qn_dtype_is_float(type))
+    if (!qn_dtype_is_float(type) && type != QN_COMPLEX64)
         return qn_fail(QN_E_ARG,
-                       "[addmm] Only real floating point types are supported "
+                       "[addmm] Only floating point types are supported "
                        "but %s, %s and %s were provided which results in %s.",
                        qn_dtype_name(c_in->dtype), qn_dtype_name(a->dtype),
                        qn_dtype_name(b->dtype), qn_dtype_name(type));
     qn_scope c;
     qn_scope_begin(&c, s);
-    qn_array *y = matmul(&c, cast(&c, a, type), cast(&c, b, type));
+    a = cast(&c, a, type);
+    b = cast(&c, b, type);
     qn_array *x = cast(&c, c_in, type);
+    /* A half product may overflow before it is scaled: round once, at the
+     * end. */
+    qn_dtype kept = type;
+    if ((type == QN_FLOAT16 || type == QN_BFLOAT16) &&
+        (alpha != 1 || beta != 1)) {
+        type = QN_FLOAT32;
+        a = cast(&c, a, type);
+        b = cast(&c, b, type);
+        x = cast(&c, x, type);
+    }
+    qn_array *y = matmul(&c, a, b);
     if (c.status)
         return qn_scope_end(&c, out, NULL);
     qn_dims dims = qn_dims_of(y);
@@ -113,7 +125,7 @@ qn_status qn_op_addmm(qn_array **out, qn_array *c_in, qn_array *a, qn_array *b,
         y = mul(&c, y, scalar(&c, alpha, type));
     if (beta != 1)
         x = mul(&c, x, scalar(&c, beta, type));
-    return qn_scope_end(&c, out, add(&c, y, x));
+    return qn_scope_end(&c, out, cast(&c, add(&c, y, x), kept));
 }
 
 /* ---- contractions ---- */

@@ -241,7 +241,9 @@ qn_status qn_op_dequantize(qn_array **out, qn_array *w, qn_array *scales,
     if (status)
         return status;
     bool affine = p.mode == QN_QUANT_AFFINE;
-    qn_dtype type = dtype ? *dtype : affine ? scales->dtype : QN_BFLOAT16;
+    qn_dtype type = dtype    ? *dtype
+                    : affine ? qn_promote(scales->dtype, biases->dtype)
+                             : QN_BFLOAT16;
     if (!qn_dtype_is_float(type))
         return qn_fail(QN_E_ARG,
                        "[dequantize] Only real floating types are supported "

@@ -324,7 +324,8 @@ QN_REALFLOAT(f64, double, QN_DOUBLE_NAME)
 
 /* A rough start, then two steps of Halley's method (f'' / f' is -2 y), each
  * of which triples the number of right digits: 5e-3 becomes 1e-7, then what
- * double can hold.  Near 1 the error is measured on erfc, which keeps the
+ * double can hold; the far tails, where the start is rougher, take a third.
+ * Near 1 the error is measured on erfc, which keeps the
  * digits that erf loses there; 1 - x is exact. */
 QN_FN double qn_erfinv_f64(double x)
 {
@@ -341,7 +342,8 @@ QN_FN double qn_erfinv_f64(double x)
         double mid = 2 / (pi * bend) + log1 / 2;
         y = sqrt(sqrt(mid * mid - log1 / bend) - mid);
     }
-    for (int step = 0; step < 2; step++) {
+    int steps = 1 - a < 1e-6 ? 3 : 2;
+    for (int step = 0; step < steps; step++) {
         double error = a < 0.5 ? erf(y) - a : (1 - a) - erfc(y);
         double newton = error * (0.5 * sqrt(pi)) * exp(y * y);
         y -= newton / (1 + y * newton);

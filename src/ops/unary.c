@@ -206,8 +206,9 @@ qn_status qn_op_nan_to_num(qn_array **out, qn_array *x, float nan,
 {
     if (is_whole(x->dtype))
         return qn_same(out, x);
-    if (x->dtype == QN_COMPLEX64)
-        return qn_fail(QN_E_ARG, "[nan_to_num] Not supported for complex64.");
+    if (x->dtype == QN_COMPLEX64 && (!posinf || !neginf))
+        return qn_fail(QN_E_ARG, "[nan_to_num] complex64 has no largest value: "
+                                 "posinf and neginf are needed.");
     qn_scope c;
     qn_scope_begin(&c, s);
     double high = posinf ? *posinf : largest(x->dtype);

@@ -296,6 +296,7 @@ static void test_types_meet(void **state)
     BUILD(z, qn_op_conv(&z, x, whole, &s, S));
     check_type(z, QN_FLOAT16, 1, 2, 1);
     REFUSE("Floating", qn_op_conv(&refused, whole, whole, &s, S));
+    REFUSE("Floating", qn_op_conv(&refused, whole, w, &s, S));
     REFUSE(
         "Floating",
         qn_op_conv(&refused, counted(QN_COMPLEX64, SHAPE(1, 2, 1)), w, &s, S));

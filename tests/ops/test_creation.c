@@ -211,6 +211,11 @@ static void test_clip_and_where(void **state)
 static void test_closeness(void **state)
 {
     (void)state;
+    /* Operands meet in their common type before they are compared. */
+    BUILD(met, qn_op_isclose(&met, LINE(QN_INT16, -10099, -10099),
+                             LINE(QN_BFLOAT16, -10112, -10048), 0, 0, false,
+                             S));
+    check_values(met, 1, 0);
     qn_array *a = LINE(QN_FLOAT32, 1, INFINITY, NAN, 100);
     qn_array *b = LINE(QN_FLOAT32, 1.000001, INFINITY, NAN, 101);
     BUILD(c, qn_op_isclose(&c, a, b, 1e-5, 1e-8, false, S));
@@ -231,6 +236,41 @@ static void test_closeness(void **state)
     check_values(shape, 0);
     BUILD(nan, qn_op_array_equal(&nan, a, a, true, S));
     check_values(nan, 1);
+}
+
+/* The quotient is the floor: q * b + rest is a. */
+static void test_quotient_with_rest(void **state)
+{
+    (void)state;
+    qn_array *a = LINE(QN_INT8, 7, -7, 7, -7, 6, -128, 127, 0);
+    qn_array *b = LINE(QN_INT8, 2, 2, -2, -2, -3, 127, -128, -5);
+    qn_array *parts[2];
+    check_status(qn_op_divmod(parts, a, b, S), QN_OK);
+    keep(parts[0]);
+    keep(parts[1]);
+    check_type(parts[0], QN_INT8, 8);
+    check_values(parts[0], 3, -4, -4, 3, -2, -2, -1, 0);
+    check_values(parts[1], 1, 1, -1, -1, 0, 126, -1, 0);
+    check_status(qn_op_divmod(parts, LINE(QN_FLOAT32, -7.5),
+                              LINE(QN_FLOAT32, 2), S),
+                 QN_OK);
+    keep(parts[0]);
+    keep(parts[1]);
+    check_values(parts[0], -4);
+    check_values(parts[1], 0.5);
+}
+
+static void test_complex_special_values_need_limits(void **state)
+{
+    (void)state;
+    qn_array *z = LINE(QN_COMPLEX64, INFINITY, NAN, 2);
+    float high = 100, low = -7;
+    REFUSE("[nan_to_num]",
+           qn_op_nan_to_num(&refused, z, 0, NULL, &low, S));
+    BUILD(y, qn_op_nan_to_num(&y, z, 2.5F, &high, &low, S));
+    check_type(y, QN_COMPLEX64, 3);
+    BUILD(real, qn_op_unary(&real, QN_OP_REAL, y, S));
+    check_values(real, 100, 2.5, 2);
 }
 
 static void test_eight_bit_floats(void **state)
@@ -259,6 +299,8 @@ int main(void)
         BUILD_TEST(test_triangles_and_diagonals),
         BUILD_TEST(test_windows),
         BUILD_TEST(test_meshgrid),
+        BUILD_TEST(test_quotient_with_rest),
+        BUILD_TEST(test_complex_special_values_need_limits),
         BUILD_TEST(test_special_values),
         BUILD_TEST(test_round_to_decimals),
         BUILD_TEST(test_clip_and_where),

@@ -88,6 +88,13 @@ static void test_norms(void **state)
     BUILD(z, qn_op_layer_norm(&z, x, NULL, LINE(QN_FLOAT16, 0, 1, 2), 0, S));
     check_type(z, QN_FLOAT32, 2, 3);
     check_near(z, 1e-6, -1.22474487, 1, 3.22474487, -1.22474487, 1, 3.22474487);
+    /* A bias alone does not decide the type, a weight does. */
+    BUILD(kept, qn_op_layer_norm(&kept, counted(QN_FLOAT16, SHAPE(2, 3)), NULL,
+                                 w, 0, S));
+    check_type(kept, QN_FLOAT16, 2, 3);
+    BUILD(both, qn_op_layer_norm(&both, counted(QN_FLOAT16, SHAPE(2, 3)),
+                                 LINE(QN_FLOAT16, 1, 1, 1), w, 0, S));
+    check_type(both, QN_FLOAT32, 2, 3);
     BUILD(half,
           qn_op_rms_norm(&half, counted(QN_BFLOAT16, SHAPE(2, 3)), NULL, 0, S));
     check_type(half, QN_BFLOAT16, 2, 3);

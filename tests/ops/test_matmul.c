@@ -75,6 +75,17 @@ static void test_products_promote(void **state)
     BUILD(z, qn_op_addmm(&z, scalar_array(QN_FLOAT32, 10), h, i, 0.5F, 2, S));
     check_type(z, QN_FLOAT32, 1, 1);
     check_values(z, 20.5);
+    /* A half product is scaled before it is rounded. */
+    qn_array *wide = keep(array_of(QN_FLOAT16, VALUES(256, 1), SHAPE(1, 2))),
+             *tall = keep(array_of(QN_FLOAT16, VALUES(256, 2), SHAPE(2, 1)));
+    BUILD(scaled, qn_op_addmm(&scaled, scalar_array(QN_FLOAT16, 1), wide, tall,
+                              0.5F, 1, S));
+    check_type(scaled, QN_FLOAT16, 1, 1);
+    check_values(scaled, 32768);
+    qn_array *z2 = counted(QN_COMPLEX64, SHAPE(2, 1));
+    BUILD(complex_sum, qn_op_addmm(&complex_sum, scalar_array(QN_FLOAT16, 1), h,
+                                   z2, 1, 1, S));
+    check_type(complex_sum, QN_COMPLEX64, 1, 1);
     REFUSE("[addmm]", qn_op_addmm(&refused, i, i, i, 1, 1, S));
     REFUSE("[broadcast_to]",
            qn_op_addmm(&refused, counted(QN_FLOAT16, SHAPE(3)), h, i, 1, 1, S));

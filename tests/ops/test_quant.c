@@ -35,6 +35,10 @@ static void test_shapes_of_packed_rows(void **state)
         BUILD(wide, qn_op_dequantize(&wide, p.w, p.scales, p.biases, &group,
                                      &widths[i], "affine", NULL, &wanted, S));
         check_type(wide, QN_FLOAT32, 3, 128);
+        BUILD(biases, qn_op_astype(&biases, p.biases, QN_FLOAT32, S));
+        BUILD(both, qn_op_dequantize(&both, p.w, p.scales, biases, &group,
+                                     &widths[i], "affine", NULL, NULL, S));
+        check_type(both, QN_FLOAT32, 3, 128);
     }
 }
 

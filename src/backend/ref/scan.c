@@ -45,7 +45,12 @@ typedef void (*scan_fn)(size_t n, void *out, int64_t out_step, const void *in,
       __VA_ARGS__)                                                             \
     X(FLOAT64, f64, double, double, SAME, SAME, -INFINITY, INFINITY,           \
       __VA_ARGS__)
+/* The order of complex numbers is that of (real, imaginary). */
 #define EACH_COMPLEX(X, ...)                                                   \
+    X(COMPLEX64, c64, qn_complex64, qn_complex64, SAME, SAME,                  \
+      qn_complex64_of(-INFINITY, -INFINITY),                                   \
+      qn_complex64_of(INFINITY, INFINITY), __VA_ARGS__)
+#define EACH_COMPLEX_LOG(X, ...)                                               \
     X(COMPLEX64, c64, qn_complex64, qn_complex64, SAME, SAME,                  \
       qn_complex64_of(-INFINITY, 0), qn_complex64_of(INFINITY, 0), __VA_ARGS__)
 #define EACH_BOOL(X, ...)                                                      \
@@ -65,7 +70,7 @@ typedef void (*scan_fn)(size_t n, void *out, int64_t out_step, const void *in,
     EACH_NUMBER(X, CUMPROD, mul, UNIT)                                         \
     EACH_NUMBER(X, CUMSUM, add, ZERO)                                          \
     EACH_FLOAT(X, LOGCUMSUMEXP, logaddexp, LOW)                                \
-    EACH_COMPLEX(X, LOGCUMSUMEXP, logaddexp, LOW)
+    EACH_COMPLEX_LOG(X, LOGCUMSUMEXP, logaddexp, LOW)
 /* clang-format on */
 
 #define LOOP(dtype, S, T, C, load, store, low, high, op, function, identity)   \

@@ -231,6 +231,23 @@ static void test_running_maximum(void **state)
     qn_array_unref(nan);
 }
 
+/* Complex numbers are ordered by both parts, so is what precedes them all. */
+static void test_exclusive_maximum_of_complex_numbers(void **state)
+{
+    (void)state;
+    qn_array *z = array_of(QN_COMPLEX64, VALUES(1, 2), SHAPE(2));
+    static const qn_op ops[] = {QN_OP_CUMMAX, QN_OP_CUMMIN};
+    for (int i = 0; i < 2; i++) {
+        qn_array *y = scan(ops[i], z, 0, false, false);
+        const float *parts = qn_array_data(y);
+        float first = i ? INFINITY : -INFINITY;
+        assert_true(parts[0] == first && parts[1] == first);
+        assert_true(parts[2] == 1 && parts[3] == 0);
+        qn_array_unref(y);
+    }
+    qn_array_unref(z);
+}
+
 static void test_running_logsumexp(void **state)
 {
     (void)state;
@@ -268,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_scans_in_every_direction),
         cmocka_unit_test(test_scans_round_and_wrap_at_each_step),
         cmocka_unit_test(test_running_maximum),
+        cmocka_unit_test(test_exclusive_maximum_of_complex_numbers),
         cmocka_unit_test(test_running_logsumexp),
         cmocka_unit_test(test_scan_of_nothing),
     };

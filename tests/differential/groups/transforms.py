@@ -1,0 +1,158 @@
+"""vjp, jvp and vmap of cases of the other groups, through C closures."""
+
+import numpy as np
+
+import arrays
+from arrays import Arr, array, pick
+from case import Case
+
+UNARY = ["abs", "arctan", "cos", "cosh", "erf", "exp", "expm1", "log1p",
+         "negative", "sigmoid", "sin", "sinh", "square", "tan", "tanh",
+         "sqrt", "log", "rsqrt", "reciprocal"]
+BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum",
+          "logaddexp", "arctan2", "power"]
+
+
+def base(rng):
+    """A case with real float arguments, and the names of those that are
+    differentiated."""
+    dtype = pick(rng, ["float32"] * 3 + ["float64", "float16"])
+    which = int(rng.integers(11))
+    shape = arrays.shape(rng, 3, 5, empty=0)
+    if which < 2:
+        name = pick(rng, UNARY)
+        return Case("transform", f"mlx_{name}",
+                    {"a": array(rng, shape, dtype, "positive")},
+                    lambda m, a: getattr(m, name)(a.a)), ["a"]
+    if which < 4:
+        name = pick(rng, BINARY)
+        from groups.elementwise import pair
+        one, two = pair(rng)
+        return Case("transform", f"mlx_{name}",
+                    {"a": array(rng, one, dtype, "positive"),
+                     "b": array(rng, two, dtype, "positive")},
+                    lambda m, a: getattr(m, name)(a.a, a.b)), ["a", "b"]
+    shape = arrays.shape(rng, 3, 5, empty=0, least_axes=2)
+    x = array(rng, shape, dtype, "positive")
+    axis = int(rng.integers(-len(shape), len(shape)))
+    if which == 4:
+        name = pick(rng, ["sum", "mean", "max", "min", "logsumexp", "prod",
+                          "var"])
+        more = {"ddof": 0} if name == "var" else {}
+        return Case("transform", f"mlx_{name}_axis",
+                    {"a": x, "axis": axis, "keepdims": False, **more},
+                    lambda m, a: getattr(m, name)(a.a, axis)), ["a"]
+    if which == 5:
+        k, n = int(rng.integers(1, 6)), int(rng.integers(1, 6))
+        m_ = int(rng.integers(1, 6))
+        return Case("transform", "mlx_matmul",
+                    {"a": array(rng, (m_, k), dtype),
+                     "b": array(rng, (k, n), dtype)},
+                    lambda m, a: m.matmul(a.a, a.b)), ["a", "b"]
+    if which == 6:
+        return Case("transform", "mlx_softmax_axis",
+                    {"a": x, "axis": axis, "precise": False},
+                    lambda m, a: m.softmax(a.a, axis)), ["a"]
+    if which == 7:
+        name = pick(rng, ["cumsum", "cummax", "cumprod", "logcumsumexp"])
+        more = {"dtype": None} if name in ("cumsum", "cumprod") else {}
+        return Case("transform", f"mlx_{name}_axis",
+                    {"a": x, "axis": axis, "reverse": False,
+                     "inclusive": True, **more},
+                    lambda m, a: getattr(m, name)(a.a, axis)), ["a"]
+    if which == 8:
+        order = [int(i) for i in rng.permutation(len(shape))]
+        return Case("transform", "mlx_transpose_axes",
+                    {"a": x, "axes": order},
+                    lambda m, a: m.transpose(a.a, order)), ["a"]
+    if which == 9:
+        eps = 1e-5
+        w = array(rng, (shape[-1],), dtype)
+        return Case("transform", "mlx_fast_rms_norm",
+                    {"x": x, "weight": w, "eps": eps},
+                    lambda m, a: m.fast.rms_norm(a.x, a.weight, eps)), \
+            ["x", "weight"]
+    i = Arr(rng.integers(0, shape[axis], (3,)), "int32")
+    return Case("transform", "mlx_take_axis",
+                {"a": x, "indices": i, "axis": axis},
+                lambda m, a: m.take(a.a, a.indices, axis)), ["a"]
+
+
+def differentiated(rng):
+    case, names = base(rng)
+    kind = pick(rng, ["vjp", "jvp", "vmap", "vjp"])
+    if kind == "vmap":
+        axes = {}
+        names = [n for n in names]
+        size = int(rng.integers(1, 4))
+        for name in names:
+            arr = case.args[name]
+            if name != names[0] and rng.random() < 0.3:
+                axes[name] = -1
+                continue
+            at = int(rng.integers(0, arr.ndim + 1))
+            axes[name] = at
+            extents = list(arr.shape)
+            extents.insert(at, size)
+            case.args[name] = array(rng, extents, arr.dtype, "positive")
+        case.transform = ("vmap", names, axes)
+    else:
+        case.transform = (kind, names, int(rng.integers(2 ** 31)))
+    case.judge, case.loose = "loose", 64
+    if case.args[names[0]].dtype == "float64":
+        # MLX's float64 is as good as float32 in places.
+        case.loose = 2 ** 33
+    case.floor = 1
+    return case
+
+
+def like(rng, shape, dtype):
+    return Arr(rng.standard_normal(shape), dtype)
+
+
+def engine(library, case, args):
+    kind, names, more = case.transform
+    primals = [library.array(args[name]) for name in names]
+    rest = {k: v for k, v in args.items() if k not in names}
+
+    def body(handles):
+        return library.call(case.function, **dict(zip(names, handles)),
+                            **rest)
+    if kind == "vmap":
+        return library.vmap(body, primals, [more[n] for n in names], [0])
+    rng = np.random.default_rng(more)
+    if kind == "jvp":
+        tangents = [like(rng, args[n].shape, args[n].dtype) for n in names]
+        return library.transform("mlx_jvp", body, primals, tangents)
+    plain = library.read(library.call(case.function, **args)[0])
+    return library.transform("mlx_vjp", body, primals,
+                             [like(rng, plain.shape, plain.dtype)])
+
+
+def peer(mx, side, case, args):
+    kind, names, more = case.transform
+    primals = [side.array(args[name]) for name in names]
+
+    def body(*given):
+        every = side.Given({k: v for k, v in args.items()
+                            if k not in names})
+        for name, value in zip(names, given):
+            setattr(every, name, value)
+        return case.peer(mx, every)
+    if kind == "vmap":
+        axes = tuple(None if more[n] < 0 else more[n] for n in names)
+        return mx.vmap(body, axes, 0)(*primals)
+    rng = np.random.default_rng(more)
+    if kind == "jvp":
+        tangents = [side.array(like(rng, args[n].shape, args[n].dtype))
+                    for n in names]
+        values, grads = mx.jvp(body, primals, tangents)
+        return list(values) + list(grads)
+    shape = body(*primals)
+    cotangent = side.array(like(rng, tuple(shape.shape),
+                                side.NAMES[shape.dtype]))
+    values, grads = mx.vjp(body, primals, [cotangent])
+    return list(values) + list(grads)
+
+
+GROUPS = [(differentiated, 4)]
