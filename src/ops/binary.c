@@ -61,9 +61,9 @@ qn_status qn_op_divmod(qn_array **out, qn_array *a, qn_array *b, qn_stream *s)
      * zero that is not exact is one less, so that q * b + rest is a. */
     if (quotient && qn_dtype_kind(quotient->dtype) == QN_KIND_INT) {
         qn_array *zero = scalar(&c, 0, quotient->dtype);
-        qn_array *below = binary(&c, QN_OP_LOGICAL_XOR,
-                                 binary(&c, QN_OP_LESS, a, zero),
-                                 binary(&c, QN_OP_LESS, b, zero));
+        qn_array *below =
+            binary(&c, QN_OP_LOGICAL_XOR, binary(&c, QN_OP_LESS, a, zero),
+                   binary(&c, QN_OP_LESS, b, zero));
         qn_array *inexact = binary(&c, QN_OP_NOT_EQUAL, rest, zero);
         qn_array *one = binary(&c, QN_OP_LOGICAL_AND, below, inexact);
         quotient = sub(&c, quotient, cast(&c, one, quotient->dtype));

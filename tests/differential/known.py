@@ -251,3 +251,16 @@ def _(case, wrong):
 def _(case, wrong):
     return is_(case, "addmm") and wrong.startswith("refused") and \
         "complex64" in case.dtypes()
+
+
+@rule("nvfp4 of half types with a global scale")
+def _(case, wrong):
+    return is_(case, "quantize") and case.args["mode"] == "nvfp4" and \
+        case.args["global_scale"] is not None and \
+        case.args["w"].dtype in arrays.HALVES
+
+
+@rule("`as_strided` of an array that is not row contiguous")
+def _(case, wrong):
+    return is_(case, "as_strided") and "MLX refuses" in wrong and \
+        bool(case.args["a"].layout)

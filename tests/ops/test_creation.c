@@ -212,9 +212,9 @@ static void test_closeness(void **state)
 {
     (void)state;
     /* Operands meet in their common type before they are compared. */
-    BUILD(met, qn_op_isclose(&met, LINE(QN_INT16, -10099, -10099),
-                             LINE(QN_BFLOAT16, -10112, -10048), 0, 0, false,
-                             S));
+    BUILD(met,
+          qn_op_isclose(&met, LINE(QN_INT16, -10099, -10099),
+                        LINE(QN_BFLOAT16, -10112, -10048), 0, 0, false, S));
     check_values(met, 1, 0);
     qn_array *a = LINE(QN_FLOAT32, 1, INFINITY, NAN, 100);
     qn_array *b = LINE(QN_FLOAT32, 1.000001, INFINITY, NAN, 101);
@@ -251,9 +251,9 @@ static void test_quotient_with_rest(void **state)
     check_type(parts[0], QN_INT8, 8);
     check_values(parts[0], 3, -4, -4, 3, -2, -2, -1, 0);
     check_values(parts[1], 1, 1, -1, -1, 0, 126, -1, 0);
-    check_status(qn_op_divmod(parts, LINE(QN_FLOAT32, -7.5),
-                              LINE(QN_FLOAT32, 2), S),
-                 QN_OK);
+    check_status(
+        qn_op_divmod(parts, LINE(QN_FLOAT32, -7.5), LINE(QN_FLOAT32, 2), S),
+        QN_OK);
     keep(parts[0]);
     keep(parts[1]);
     check_values(parts[0], -4);
@@ -265,8 +265,7 @@ static void test_complex_special_values_need_limits(void **state)
     (void)state;
     qn_array *z = LINE(QN_COMPLEX64, INFINITY, NAN, 2);
     float high = 100, low = -7;
-    REFUSE("[nan_to_num]",
-           qn_op_nan_to_num(&refused, z, 0, NULL, &low, S));
+    REFUSE("[nan_to_num]", qn_op_nan_to_num(&refused, z, 0, NULL, &low, S));
     BUILD(y, qn_op_nan_to_num(&y, z, 2.5F, &high, &low, S));
     check_type(y, QN_COMPLEX64, 3);
     BUILD(real, qn_op_unary(&real, QN_OP_REAL, y, S));

@@ -37,7 +37,8 @@ def codes_near(bits):
         off = np.abs(a.astype(int) - b.astype(int))
         if off.max(initial=0) > 1 and case.args["mode"] == "affine":
             return f"codes {off.max()} steps apart"
-        if (off > 0).mean() > 0.02:
+        # A few beside an edge, however small the array.
+        if (off > 0).sum() > max(3, 0.02 * off.size):
             return f"{(off > 0).mean():.3f} of the codes differ"
         return "equal"
     return check
