@@ -84,6 +84,8 @@ find_missing() {
     library libutf8proc libutf8proc-dev
     # Loaded at run time; tests of linear algebra need it.
     shared_library liblapack.so.3 liblapack3
+    # Likewise, for tests of several processes; brings the library along.
+    program mpirun openmpi-bin
 
     if [ "$dev" = 1 ]; then
         program clang clang

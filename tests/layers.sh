@@ -27,7 +27,8 @@ backend/ref     | base core ops backend/common !base/thread         |
 backend/cpu     | base core ops backend/common backend/ref          | threads simd
 backend/cuda    | base core ops backend/common                      | threads cuda
 io              | base core ops                                     |
-capi            | base core ops transform backend/common backend/ref backend/cpu backend/cuda io mlx/c quern/ext.h | threads
+distributed     | base core                                         |
+capi            | base core ops transform backend/common backend/ref backend/cpu backend/cuda io distributed mlx/c quern/ext.h | threads
 ext             | base mlx/c quern/ext.h                            |
 kv              | base mlx/c quern/ext.h                            |
 text            | base                                              | threads unicode regex
@@ -256,7 +257,7 @@ self_test() {
 
     # The door: no runtime room reaches past it, in either kind of bracket.
     for room in kv text model runtime cli server web ext; do
-        for inner in core/array.h ops/ops.h transform/vjp.h io/npy.h \
+        for inner in core/array.h ops/ops.h transform/vjp.h io/npy.h distributed/mpi.h \
             backend/common/plan.h backend/ref/run.h backend/cpu/run.h \
             backend/cuda/run.h capi/box.h; do
             plant caught "src/$room/x.c" "#include \"$inner\""
@@ -289,6 +290,9 @@ self_test() {
     plant caught src/ops/x.c '#include "transform/vjp.h"'
     plant ok src/io/x.c '#include "ops/ops.h"'
     plant caught src/io/x.c '#include "backend/ref/ref.h"'
+    plant ok src/distributed/x.c '#include "core/group.h"'
+    plant caught src/distributed/x.c '#include "ops/ops.h"'
+    plant caught src/backend/cpu/x.c '#include "distributed/group.h"'
     plant caught src/backend/common/x.c '#include "backend/ref/run.h"'
     plant caught src/backend/ref/x.c '#include "backend/cpu/run.h"'
     plant caught src/backend/cuda/x.cu '#include "backend/cpu/run.h"'

@@ -39,7 +39,8 @@ static _Atomic(const qn_backend *) backends[QN_DEVICE_GPU + 1];
 static _Thread_local unsigned eval_depth;
 /* The storage of the outermost evaluation; under QN_LOCK_EVAL. */
 static tape outer;
-static uint64_t marks; /* under QN_LOCK_EVAL */
+static uint64_t marks;              /* under QN_LOCK_EVAL */
+static qn_eval_end_hook *end_hooks; /* likewise */
 
 void qn_backend_register(qn_device_type type, const qn_backend *backend)
 {
@@ -220,6 +221,29 @@ static qn_status run_node(tape *t, qn_node *node)
     return QN_OK;
 }
 
+void qn_eval_at_end(qn_eval_end_hook *hook)
+{
+    if (hook->listed)
+        return;
+    hook->listed = true;
+    hook->next = end_hooks;
+    end_hooks = hook;
+}
+
+/* The first error counts; all of them run. */
+static qn_status run_end_hooks(void)
+{
+    qn_status status = QN_OK;
+    while (end_hooks) {
+        qn_eval_end_hook *hook = end_hooks;
+        end_hooks = hook->next;
+        hook->listed = false;
+        qn_status now = hook->run();
+        status = status ? status : now;
+    }
+    return status;
+}
+
 /* Waits for the rest after a failure, whose sentence stays the recorded one. */
 static void wait_launched_anyway(tape *t)
 {
@@ -272,6 +296,8 @@ static qn_status evaluate(qn_array *const *arrays, size_t count, bool deliver,
         wait_launched_anyway(t);
     else
         status = wait_launched(t);
+    if (!status && end_hooks && eval_depth == 1)
+        status = run_end_hooks();
     if (t == &inner || t->capacity > KEPT_CAPACITY ||
         t->stack_capacity > KEPT_CAPACITY) {
         qn_free(t->nodes);

@@ -44,6 +44,19 @@ void qn_eval_end(void);
 /* True between them and inside a callback of an evaluation. */
 bool qn_eval_active(void);
 
+/* Something that waits for what nodes have begun and not finished, such as
+ * messages on their way. */
+typedef struct qn_eval_end_hook {
+    qn_status (*run)(void);
+    struct qn_eval_end_hook *next;
+    bool listed;
+} qn_eval_end_hook;
+
+/* From a running node: `hook` (static storage) runs when the outermost
+ * evaluation has run its nodes, once however often it is asked for.  After a
+ * failure it is left to the next evaluation: the other side may never come. */
+void qn_eval_at_end(qn_eval_end_hook *hook);
+
 /* For async.c, under qn_eval_begin: computes the arrays and keeps an error in
  * the stream where it arose. */
 void qn_eval_keep_error(qn_array *const *arrays, size_t count);

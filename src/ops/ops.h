@@ -572,4 +572,23 @@ qn_status qn_op_random_categorical_num(qn_array **out, qn_array *logits,
                                        int axis, int num_samples, qn_array *key,
                                        qn_stream *s);
 
+/* ---- distributed.c ---- */
+
+struct qn_group;
+/* reduce: a qn_group_reduce (core/group.h).  In a group of one process these
+ * three give x itself. */
+qn_status qn_op_all_reduce(qn_array **out, qn_array *x, int reduce,
+                           struct qn_group *group, qn_stream *s);
+qn_status qn_op_all_gather(qn_array **out, qn_array *x, struct qn_group *group,
+                           qn_stream *s);
+/* The first dimension is a multiple of the group's size. */
+qn_status qn_op_sum_scatter(qn_array **out, qn_array *x, struct qn_group *group,
+                            qn_stream *s);
+/* Errors in a group of one process. */
+qn_status qn_op_send(qn_array **out, qn_array *x, int dst,
+                     struct qn_group *group, qn_stream *s);
+qn_status qn_op_recv(qn_array **out, const int *shape, size_t ndim,
+                     qn_dtype dtype, int src, struct qn_group *group,
+                     qn_stream *s);
+
 #endif

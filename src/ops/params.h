@@ -348,6 +348,15 @@ typedef struct qn_fft_params {
     double scale;
 } qn_fft_params;
 
+/* Between processes.  ALL_REDUCE: output of the input's shape; SUM_SCATTER: the
+ * first dimension divided by the group's size; ALL_GATHER: multiplied by it.
+ * RECV has no input.  Groups have more than one process, peers are in range. */
+typedef struct qn_group_params {
+    struct qn_group *group; /* lives as long as the process */
+    int reduce;             /* ALL_REDUCE: a qn_group_reduce */
+    int peer;               /* SEND, RECV */
+} qn_group_params;
+
 /* RANDOM_BITS: input key (uint32, [..., 2]); output of `width` bytes per
  * element. */
 typedef struct qn_random_bits_params {

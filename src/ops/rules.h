@@ -73,6 +73,9 @@ typedef struct qn_rules {
      * alone. */
     bool elementwise;
     bool broadcasts; /* `again` brings operands to a common shape */
+    /* Talks to other processes: not to be left out, done once for twice, or
+     * done beforehand. */
+    bool talks;
 } qn_rules;
 
 const qn_rules *qn_rules_of(int op);

@@ -214,6 +214,19 @@ static qn_status forward_custom(qn_scope *c, const work *k)
     return status ? status : c->status;
 }
 
+/* Between processes: each sends its tangent the way it has sent the input, so
+ * that they all take part, as they do in the operation itself. */
+static qn_status forward_talk(qn_scope *c, const work *k)
+{
+    qn_array *made[1] = {NULL};
+    qn_array *tangent = cast(c, k->from[0], k->in[0]->dtype);
+    if (c->status)
+        return c->status;
+    qn_status status = qn_node_again(made, k->node, &tangent, k->out);
+    k->to[0] = qn_scope_hold(c, status, made);
+    return c->status;
+}
+
 static qn_status step(forward *f, qn_record_entry e, qn_array **room)
 {
     const qn_node *node = e.node;
@@ -238,6 +251,8 @@ static qn_status step(forward *f, qn_record_entry e, qn_array **room)
     qn_status status = QN_OK;
     if (node->op == QN_OP_CUSTOM)
         status = forward_custom(&c, &k);
+    else if (node->op == QN_OP_ALL_REDUCE || node->op == QN_OP_ALL_GATHER)
+        status = forward_talk(&c, &k);
     else if (by_factors(&k))
         forward_factors(&c, &k);
     else

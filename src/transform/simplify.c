@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
-#include "ops/ops.h"
+#include "ops/rules.h"
 
 #include <string.h>
 
@@ -64,6 +64,8 @@ static bool same_outputs(const qn_tape_step *a, const qn_tape_step *b)
 static bool same_work(const qn_tape_step *a, const qn_tape_step *b)
 {
     const qn_node *x = a->node, *y = b->node;
+    if (qn_rules_of(x->op)->talks)
+        return false;
     if (x->op != y->op || x->stream != y->stream || a->ninputs != b->ninputs ||
         a->noutputs != b->noutputs || x->params_size != y->params_size)
         return false;
@@ -110,7 +112,8 @@ static int identity(const simplifier *s, const qn_tape_step *step)
     }
 }
 
-static qn_status add(simplifier *s, const qn_tape_step *step, size_t *slots)
+static qn_status add_step(simplifier *s, const qn_tape_step *step,
+                          size_t *slots)
 {
     qn_tape *t = &s->tape;
     size_t n = step->ninputs;
@@ -215,7 +218,7 @@ qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape, bool values)
         merge_constants(&s);
     }
     for (size_t i = 0; i < tape->nsteps && !status; i++)
-        status = add(&s, &tape->steps[i], slots);
+        status = add_step(&s, &tape->steps[i], slots);
     if (!status) {
         for (size_t i = 0; i < s.tape.noutputs; i++)
             s.tape.outputs[i] = s.stands[s.tape.outputs[i]];

@@ -130,7 +130,7 @@ static qn_status find_needed(bool *needed, const qn_trace *trace, bool all)
 /* Whether an entry's results become constants. */
 static bool is_constant(const qn_record_entry *e, bool varies)
 {
-    if (varies)
+    if (varies || qn_rules_of(e->node->op)->talks)
         return false;
     if (!qn_node_copyable(e->node))
         return true;

@@ -378,6 +378,71 @@ static void test_survives_failing_allocations(void **state)
     qn_array_unref(leaf);
 }
 
+/* ---- what is waited for at the end ---- */
+
+static struct {
+    int runs, seen, nodes; /* nodes: that had run before the last */
+    qn_status answer;
+} ended;
+
+static qn_status at_end(void)
+{
+    ended.runs++;
+    ended.nodes = fake_log.count;
+    return ended.answer ? qn_fail(ended.answer, "never arrived") : QN_OK;
+}
+
+static qn_eval_end_hook hook = {.run = at_end};
+
+static qn_status ask_for_the_end(void *data)
+{
+    qn_array *inner = data;
+    qn_eval_at_end(&hook);
+    qn_eval_at_end(&hook);
+    qn_status status = inner ? qn_eval(&inner, 1) : QN_OK;
+    ended.seen = ended.runs;
+    return status;
+}
+
+static void test_hooks_run_once_when_the_outermost_ends(void **state)
+{
+    (void)state;
+    memset(&ended, 0, sizeof ended);
+    qn_array *a = fake_leaf(1), *inner = fake_op(FAKE_INC, a, NULL);
+    qn_array *b = fake_calling(a, (fake_call){ask_for_the_end, inner});
+    b = fake_then(b, FAKE_INC);
+    check_value(b, 3);
+    assert_int_equal(ended.seen, 0); /* not by the evaluation inside */
+    assert_int_equal(ended.runs, 1);
+    assert_int_equal(ended.nodes, 3);
+    qn_array *c = fake_op(FAKE_INC, a, NULL);
+    check_value(c, 2);
+    assert_int_equal(ended.runs, 1); /* nobody has asked again */
+    qn_array_unref(a);
+    qn_array_unref(b);
+    qn_array_unref(c);
+    qn_array_unref(inner);
+}
+
+static void test_hooks_wait_for_the_next_success(void **state)
+{
+    (void)state;
+    memset(&ended, 0, sizeof ended);
+    qn_array *a = fake_leaf(1);
+    qn_array *b = fake_calling(a, (fake_call){ask_for_the_end, NULL});
+    b = fake_then(b, FAKE_FAIL);
+    check_status(qn_eval(&b, 1), QN_E_IO);
+    assert_int_equal(ended.runs, 0);
+    qn_array *c = fake_op(FAKE_INC, a, NULL);
+    ended.answer = QN_E_MISMATCH;
+    check_error(qn_eval(&c, 1), QN_E_MISMATCH, "never arrived");
+    assert_int_equal(ended.runs, 1);
+    check_value(c, 2);
+    qn_array_unref(a);
+    qn_array_unref(b);
+    qn_array_unref(c);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, clear_log)
@@ -398,6 +463,8 @@ int main(void)
         TEST(test_threads_may_evaluate_one_array),
         TEST(test_an_output_may_be_dropped_while_it_is_computed),
         TEST(test_threads_build_and_evaluate_at_once),
+        TEST(test_hooks_run_once_when_the_outermost_ends),
+        TEST(test_hooks_wait_for_the_next_success),
     };
     return cmocka_run_group_tests(tests, fake_setup, NULL);
 }

@@ -31,6 +31,10 @@ fake cc <<CC
 exec "$compiler" -Wall -Wextra -Werror "\$@"
 CC
 
+# As root in a container, on few processors, on one machine.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp
+
 cd "$work"
 export PKG_CONFIG_PATH="$scratch/pkgconfig"
 export PATH="$scratch/bin:$PATH"

@@ -183,6 +183,8 @@ static void test_every_rule_is_tried(void **state)
         tried[op] = regular_program(&p, op);
     for (int i = 0; i < PROGRAMS_LISTED; i++)
         tried[program_table[i].op] = true;
+    /* Between processes: tests/distributed/ranks.c. */
+    tried[QN_OP_ALL_GATHER] = true;
     for (int op = 0; op < QN_OP_COUNT; op++) {
         const qn_op_info *info = qn_op_info_of(op);
         qn_vmap_rule rule = qn_rules_of(op)->vmap;

@@ -43,7 +43,8 @@ int mlx_distributed_sum_scatter(mlx_array *res, const mlx_array x,
 
 /* --- From one process to another ------------------------------------------ */
 
-/* Sends x to process dst. Evaluating the result, which is x, sends it. */
+/* Sends x to process dst. Evaluating the result, which is x, sends it.
+ * An error in a group of one, as is recv. */
 int mlx_distributed_send(mlx_array *res, const mlx_array x, int dst,
                          const mlx_distributed_group group, const mlx_stream s);
 
