@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-sanitizers bench bench-ops bench-overhead fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers bench bench-ops bench-overhead fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -21,6 +21,11 @@ check: build
 	@scripts/fetch-model.sh >/dev/null || [ -n "$$QUERN_SKIP_MODEL_TESTS" ] || \
 	  echo "make check: no demo model; the tests labelled 'model' will fail"
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+	@tests/differential/check.sh $(BUILD) $(JOBS)
+
+# The same calls of libmlxc.so and of MLX (tests/differential); part of check.
+check-differential: build
+	@tests/differential/check.sh $(BUILD) $(JOBS)
 
 # The unit tests under ASan + UBSan, then under TSan.
 check-sanitizers: deps

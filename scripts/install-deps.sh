@@ -15,13 +15,12 @@ set -eu
 
 check_only=0
 dev=0
-bench=0
 
 for arg in "$@"; do
     case $arg in
     --check) check_only=1 ;;
     --dev) dev=1 ;;
-    --bench) bench=1 ;;
+    --bench) ;; # nothing besides today
     -h | --help)
         echo "usage: scripts/install-deps.sh [--check] [--dev] [--bench]"
         exit 0
@@ -78,6 +77,8 @@ find_missing() {
     program python3 python3
     # fetch-model.sh
     have pip3 || have pip || need python3-pip
+    # tests/differential
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
     library cmocka libcmocka-dev
     library libffi libffi-dev
     library libpcre2-8 libpcre2-dev
@@ -94,9 +95,6 @@ find_missing() {
         program shellcheck shellcheck
     fi
 
-    if [ "$bench" = 1 ]; then
-        python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
-    fi
     missing=${missing# }
 }
 

@@ -2,14 +2,16 @@
 # Makes the Python environment that tests and benches use to compare quern
 # with mlx-lm, transformers and others, and prints its folder.
 #
-#   venv.sh [--bench] [FOLDER]     default build/venv, build/venv-bench
+#   venv.sh [--bench | --mlx] [FOLDER]     default build/venv,
+#                                          build/venv-bench, build/venv-mlx
 #
 # --bench makes another one, for bench/ops and bench/overhead: MLX and PyTorch
-# from scripts/requirements-bench.txt, some gigabytes.
+# from scripts/requirements-bench.txt, some gigabytes.  --mlx makes the small
+# one of the differential test (tests/differential).
 #
 # Versions are pinned in scripts/requirements.txt.  A folder that already
 # holds exactly these is left alone; one made from another list is brought up
-# to date.  `make check` never needs it.  PYTHON names the interpreter
+# to date.  `make check` uses that of --mlx where it can be had.  PYTHON names the interpreter
 # (default python3, 3.10 or newer).
 #
 # Exit codes: 1 local failure, 2 usage, 6 the packages cannot be had.
@@ -26,12 +28,17 @@ if [ "${1-}" = --bench ]; then
     folder=venv-bench
     size='6 GB'
     shift
+elif [ "${1-}" = --mlx ]; then
+    name=requirements-mlx.txt
+    folder=venv-mlx
+    size='130 MB'
+    shift
 fi
 wanted=$root/scripts/$name
 
 case ${1-} in
 -h | --help)
-    echo "usage: scripts/venv.sh [--bench] [FOLDER]"
+    echo "usage: scripts/venv.sh [--bench | --mlx] [FOLDER]"
     exit 0
     ;;
 -*)
@@ -64,6 +71,7 @@ mkdir -p "$(dirname "$dir")"
 "$python" -m venv "$dir" >&2
 rm -f "$stamp"
 "$dir/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --retries 2 \
     --requirement "$wanted" >&2 || {
     echo "venv: the packages cannot be installed" >&2
     exit 6

@@ -117,14 +117,22 @@ def _(case, wrong):
 
 @rule("`isclose`, `allclose` of integers")
 def _(case, wrong):
-    return is_(case, "isclose", "allclose") and \
-        set(case.dtypes()) <= set(WHOLE)
+    """Also an integer that the common type makes infinite."""
+    return is_(case, "isclose", "allclose") and (
+        set(case.dtypes()) <= set(WHOLE) or
+        set(case.dtypes()) & set(WHOLE) and "float16" in case.dtypes())
 
 
 @rule("`nan_to_num` of float64 without limits")
 def _(case, wrong):
     return is_(case, "nan_to_num") and case.args["a"].dtype == "float64" \
         and "MLX refuses" in wrong
+
+
+@rule("`pad` in mode `edge` along an empty axis")
+def _(case, wrong):
+    return is_(case, "pad.*") and case.args["mode"] == "edge" and \
+        case.args["a"].size == 0 and wrong.startswith("refused")
 
 
 @rule("`median` over no axes")

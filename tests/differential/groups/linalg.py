@@ -36,19 +36,24 @@ def steady(rng, lead, n, dtype, kind="any"):
     return Arr(x, dtype, arrays.layout(rng, x.shape, 0.3))
 
 
-def product_of(*parts):
-    out = parts[0]
-    for part in parts[1:]:
-        out = out @ part
-    return out
-
-
-def as_arr(values, dtype):
-    return Arr(values, dtype)
+def conditioned(ref):
+    """The scale of an ulp: the answer's largest magnitude, times how much
+    the matrix magnifies a rounding of its elements."""
+    def scale(n):
+        out = ref(n)
+        out = out[-1] if isinstance(out, list) else out
+        return np.abs(out).max() * np.linalg.cond(n.a).max()
+    return scale
 
 
 def solved(rng):
     """inv, cholesky and kin, solve: matrices that are theirs alone."""
+    case = solved_case(rng)
+    case.scale = conditioned(case.ref)
+    return case
+
+
+def solved_case(rng):
     dtype, n, lead = pick(rng, DTYPES), side(rng), batch(rng)
     which = pick(rng, ["inv", "tri_inv", "cholesky", "cholesky_inv", "solve",
                        "solve_triangular", "pinv", "det", "slogdet"])
@@ -225,14 +230,14 @@ def measured(rng):
         return Case("linalg", "mlx_linalg_norm_matrix",
                     {"a": a, "ord": order, "axis": axes, "keepdims": keep},
                     lambda m, a: m.linalg.norm(a.a, order, over, keep),
-                    "loose", loose=16)
+                    "loose", loose=16, floor=1)
     order = float(pick(rng, [0, 1, 2, 3, -1, -2, math.inf, -math.inf, 0.5]))
     if dtype in arrays.HALVES + ["complex64"] and abs(order) == 2:
         order = 1.0
     return Case("linalg", "mlx_linalg_norm",
                 {"a": a, "ord": order, "axis": axes, "keepdims": keep},
                 lambda m, a: m.linalg.norm(a.a, order, over, keep), "loose",
-                loose=32)
+                loose=32, floor=1)
 
 
 LENGTHS = list(range(1, 20)) + [31, 32, 49, 60, 64, 81, 97, 100, 128, 121,
@@ -247,6 +252,9 @@ def fft(rng):
     dtype = pick(rng, ["float32", "complex64", "complex64", "float16",
                        "int32", "bfloat16", "float64", "bool"])
     norm = pick(rng, ["backward", "ortho", "forward"])
+    # An inverse divides where a transform does not.
+    factor = norm if name in ("fft", "rfft") else \
+        {"backward": "forward", "forward": "backward"}.get(norm, norm)
     form = pick(rng, ["", "", "2", "n"])
     if form == "":
         shape = arrays.shape(rng, 2, 4, empty=0) + (pick(rng, LENGTHS),)
@@ -260,9 +268,11 @@ def fft(rng):
         return Case("fft", f"mlx_fft_{name}",
                     {"a": a, "n": n, "axis": axis, "norm": norm},
                     lambda m, a: getattr(m.fft, name)(a.a, n, axis, norm),
-                    "scaled",
+                    "sum",
                     lambda k: getattr(np.fft, name)(number(k.a), n, axis,
-                                                    norm))
+                                                    norm),
+                    scale=lambda k: np.abs(np.fft.fft(
+                        np.abs(k.a), n, axis, factor)).max())
     shape = arrays.shape(rng, 3, 9, empty=0, least_axes=2)
     a = array(rng, shape, dtype)
     ndim = len(shape)
@@ -277,9 +287,11 @@ def fft(rng):
     return Case("fft", f"mlx_fft_{full}",
                 {"a": a, "n": sizes, "axes": axes, "norm": norm},
                 lambda m, a: getattr(m.fft, full)(a.a, sizes, axes, norm),
-                "scaled",
+                "sum",
                 lambda k: getattr(np.fft, full)(number(k.a), sizes,
-                                                    axes, norm))
+                                                    axes, norm),
+                scale=lambda k: np.abs(np.fft.fftn(
+                    np.abs(k.a), sizes, axes, factor)).max())
 
 
 def frequencies(rng):

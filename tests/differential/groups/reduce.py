@@ -89,6 +89,12 @@ def reduce(rng):
             return getattr(np, name)(n.a, axis=over, keepdims=keepdims,
                                      **more)
     judge = "scaled" if name in ("var", "std") else "each"
+    if name in ("var", "std") and dtype == "float64":
+        # No wider type to add up in: roundings walk at random.
+        def scale(n):
+            out = ref(n)
+            count = max(1, n.a.size // max(1, out.size))
+            return np.abs(out) * max(1, count ** 0.5 / 4)
     if name in ("sum", "mean"):
         judge = "sum"
 
