@@ -16,8 +16,10 @@ enum {
     KEPT = 8,
     /* A plan for longer lines is not kept. */
     LARGE = 1 << 18,
-    /* Sides of a matrix below which lines are better done side by side. */
-    LEAST_SIDE = 16,
+    /* Sides of a matrix below which lines are better done side by side: strips
+     * of shorter ones are rarely full (512 x 1000 took three times as long as
+     * matrices of 25 x 40). */
+    LEAST_SIDE = 27,
     /* Floats of a strip's four planes: what a first-level cache and a part of
      * the second hold. */
     STRIP_FLOATS = 48 * 1024
