@@ -47,6 +47,9 @@ qn_status qn_cpu_requantize(qn_node *node, bool *done);
 qn_status qn_cpu_segmented_mm(qn_node *node, bool *done);
 qn_status qn_cpu_hadamard(qn_node *node, bool *done);
 
+/* The part of qn_cpu_arg_reduce that takes rows of narrow floats. */
+qn_status qn_cpu_arg_rows(qn_node *node, bool *done);
+
 /* Rows of narrow floats (float32 or half types): m rows of k elements, steps in
  * elements. */
 typedef struct qn_cpu_rows {

@@ -243,11 +243,16 @@ static void exp_part(const fold_job *job, float result[2], const float *x,
     result[1] = isinf(result[0]) ? 0.0f : job->kernel->exp_sum(x, n, result[0]);
 }
 
+/* A row of one block is searched for its place at once, while it is in the
+ * cache; of a longer one only the best block is. */
 static void best_part(const fold_job *job, float result[2], const float *x,
                       size_t n)
 {
     result[0] = job->kernel->extreme(x, n, job->max);
-    result[1] = 0.0f;
+    /* Below QN_ROWS_BLOCK: a float holds it. */
+    result[1] = job->blocks == 1
+                    ? (float)(int)job->kernel->find(x, n, result[0])
+                    : 0.0f;
 }
 
 /* The block whose value is best: the first of equal ones, or of NaNs. */
@@ -324,7 +329,7 @@ qn_status qn_cpu_logsumexp(qn_node *node, bool *done)
     return status;
 }
 
-qn_status qn_cpu_arg_reduce(qn_node *node, bool *done)
+qn_status qn_cpu_arg_rows(qn_node *node, bool *done)
 {
     const qn_arg_reduce_params *p = node->params;
     const qn_array *in = node->inputs[0];
@@ -342,6 +347,10 @@ qn_status qn_cpu_arg_reduce(qn_node *node, bool *done)
         for (size_t row = 0; row < out->size; row++) {
             const float(*parts)[2] =
                 (const float(*)[2])job.results + row * job.blocks;
+            if (job.blocks == 1) {
+                to[row] = (uint32_t)parts[0][1];
+                continue;
+            }
             size_t block = best_block(parts, job.blocks, p->max), n;
             float space[QN_ROWS_BLOCK];
             const float *x =

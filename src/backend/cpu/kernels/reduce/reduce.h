@@ -40,7 +40,21 @@ typedef struct qn_reduce_loop {
     void (*join)(void *acc, const void *other, size_t n);
 } qn_reduce_loop;
 
+/* Places of extremes: of the first of equals, or of the first NaN.  Values have
+ * the type that MAX and MIN accumulate in. */
+enum { QN_PLACE_COLUMNS = 256 };
+typedef struct qn_place_loop {
+    /* best[i] and place[i] become those of element i of n columns, at most
+     * QN_PLACE_COLUMNS, in `rows` rows (at least 1) that are `step` apart.
+     * NULL: there is no such loop. */
+    void (*columns)(void *best, uint32_t *place, const void *x, size_t n,
+                    size_t rows, int64_t step);
+    /* The first of n neighbouring elements that equals *value; n: none. */
+    size_t (*find)(const void *x, size_t n, const void *value);
+} qn_place_loop;
+
 typedef struct qn_reduce_kernel {
+    qn_place_loop largest[QN_DTYPE_COUNT], smallest[QN_DTYPE_COUNT];
     qn_reduce_loop loops[QN_OP_COUNT][QN_DTYPE_COUNT];
 } qn_reduce_kernel;
 
