@@ -16,6 +16,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 enum {
     FZ_LIST = 16,         /* elements of a list of handles that is kept */
@@ -91,7 +92,8 @@ struct fz {
     const char *calling; /* the function */
     size_t row;          /* of the table */
     bool trace;
-    bool no_memory; /* fails allocations now and then */
+    bool no_memory;   /* fails allocations now and then */
+    bool empty_lists; /* every list has no elements */
 
     void *pool[FZ_KINDS_COUNT][FZ_ARRAYS];
     int base[5], rank; /* the sizes that shapes are made of */
@@ -143,7 +145,11 @@ void fz_files_make(void);
 void fz_files_end(void);
 /* One for the function that is called; what is to be loaded may be there. */
 const char *fz_path_for(fz *f);
-/* Damages one of them. */
+void fz_remove_files(void);
+mlx_io_reader fz_new_reader(fz *f);
+mlx_io_writer fz_new_writer(fz *f);
+mlx_io_gguf fz_new_gguf(fz *f);
+/* Damages one of the files. */
 void fz_damage(fz *f);
 /* Whether the function is there and programs may call it. */
 bool fz_callable(const fz_row *row);
@@ -156,6 +162,22 @@ static inline bool fz_one_in(fz *f, uint32_t n)
 {
     return fz_below(f, n) == 0;
 }
+
+/* low to high, both included. */
+static inline int fz_from(fz *f, int low, int high)
+{
+    return low + (int)fz_below(f, (uint32_t)(high - low + 1));
+}
+static inline bool fz_has(const char *text, const char *part)
+{
+    return strstr(text, part) != NULL;
+}
+#define FZ_TRACE(...)                                                          \
+    do {                                                                       \
+        if (f->trace)                                                          \
+            fprintf(stderr, __VA_ARGS__);                                      \
+    } while (0)
+double fz_number_of(fz *f);
 
 int fz_int(fz *f, const char *name);
 bool fz_bool(fz *f, const char *name);
@@ -188,6 +210,14 @@ void *fz_scratch(fz *f, size_t size);
 int fz_shape(fz *f, int *shape, size_t limit);
 /* A new array of any kind, perhaps a view; `name` hints at what it is for. */
 mlx_array fz_new_array(fz *f, const char *name);
+mlx_array fz_new_array_of(fz *f, const char *name, int *shape, int rank);
+/* Draws a shape that suits the call and its arrays so far; -1: any does. */
+int fz_suited_shape(fz *f, const char *name, int *shape);
+static inline int fz_copy_shape(int *out, const fz *f)
+{
+    memcpy(out, f->first_shape, sizeof f->first_shape);
+    return f->ndim;
+}
 /* Elements of a dtype. */
 void fz_fill(fz *f, void *data, size_t n, mlx_dtype dtype, bool small);
 
@@ -240,7 +270,6 @@ void fz_read_text(fz *f, const char *text);
 void fz_read_data(fz *f, mlx_array a, size_t size, const void *data);
 /* Frees the scratch, and results that are too large to go on with. */
 void fz_end(fz *f);
-
 
 /* Written by genabi. */
 void fz_free(fz_kind kind, void *ctx);

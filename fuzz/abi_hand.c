@@ -4,8 +4,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- arrays of the program's data ---- */
 
@@ -51,7 +49,8 @@ FZ_HAND(mlx_array_new_data)
 {
     block b = new_block(f);
     fz_begin(f);
-    fz_array_put(f, mlx_array_new_data(b.data, b.shape, b.rank, b.dtype));
+    fz_array_put(f, mlx_array_new_data(b.data, b.rank ? b.shape : NULL, b.rank,
+                                       b.dtype));
     free(b.data);
     fz_end(f);
 }
@@ -61,7 +60,8 @@ FZ_HAND(mlx_array_set_data)
     block b = new_block(f);
     mlx_array *res = fz_array_out(f);
     fz_begin(f);
-    fz_status(f, mlx_array_set_data(res, b.data, b.shape, b.rank, b.dtype));
+    fz_status(f, mlx_array_set_data(res, b.data, b.rank ? b.shape : NULL,
+                                    b.rank, b.dtype));
     free(b.data);
     fz_end(f);
 }
@@ -71,8 +71,8 @@ FZ_HAND(mlx_array_new_data_managed)
     block b = new_block(f);
     fz_held++;
     fz_begin(f);
-    fz_array_put(f, mlx_array_new_data_managed(b.data, b.shape, b.rank, b.dtype,
-                                               free_held));
+    fz_array_put(f, mlx_array_new_data_managed(b.data, b.rank ? b.shape : NULL,
+                                               b.rank, b.dtype, free_held));
     fz_end(f);
 }
 
@@ -82,7 +82,8 @@ FZ_HAND(mlx_array_new_data_managed_payload)
     fz_held++;
     fz_begin(f);
     fz_array_put(f, mlx_array_new_data_managed_payload(
-                        b.data, b.shape, b.rank, b.dtype, b.data, free_held));
+                        b.data, b.rank ? b.shape : NULL, b.rank, b.dtype,
+                        b.data, free_held));
     fz_end(f);
 }
 
@@ -315,174 +316,6 @@ FZ_HAND(mlx_clear_streams)
     }
 }
 
-/* ---- byte streams ---- */
-
-typedef struct bytes {
-    char *data;
-    size_t size, at;
-    bool broken, short_reads;
-} bytes;
-
-/* What has last been written, for readers to come.  Guarded by the library's
- * promise to call `free` once: programs run on one thread, but arrays that wait
- * to be read may be freed on another. */
-static struct {
-    char data[1 << 16];
-    size_t size;
-} written;
-static atomic_flag written_busy = ATOMIC_FLAG_INIT;
-
-static void lock_written(void)
-{
-    while (atomic_flag_test_and_set(&written_busy))
-        ;
-}
-
-static bool bytes_fine(void *desc)
-{
-    return !((bytes *)desc)->broken;
-}
-
-static size_t bytes_tell(void *desc)
-{
-    return ((bytes *)desc)->at;
-}
-
-static int bytes_seek(void *desc, int64_t off, int whence)
-{
-    bytes *b = desc;
-    int64_t at = off + (whence == 0   ? 0
-                        : whence == 1 ? (int64_t)b->at
-                                      : (int64_t)b->size);
-    if (at < 0 || at > (int64_t)sizeof written.data)
-        return -1;
-    b->at = (size_t)at;
-    return 0;
-}
-
-static size_t bytes_read_at(void *desc, char *data, size_t n, size_t off)
-{
-    bytes *b = desc;
-    if (off > b->size)
-        return 0;
-    n = n > b->size - off ? b->size - off : n;
-    n = b->short_reads ? n / 2 : n;
-    memcpy(data, b->data + off, n);
-    return n;
-}
-
-static size_t bytes_read(void *desc, char *data, size_t n)
-{
-    bytes *b = desc;
-    n = bytes_read_at(desc, data, n, b->at);
-    b->at += n;
-    return n;
-}
-
-static size_t bytes_write(void *desc, const char *data, size_t n)
-{
-    bytes *b = desc;
-    if (b->at > sizeof written.data || n > sizeof written.data - b->at)
-        return 0;
-    char *grown = realloc(b->data, b->at + n + 1);
-    FUZZ_CHECK(grown);
-    b->data = grown;
-    if (b->at > b->size)
-        memset(b->data + b->size, 0, b->at - b->size);
-    memcpy(b->data + b->at, data, n);
-    b->at += n;
-    b->size = b->at > b->size ? b->at : b->size;
-    return n;
-}
-
-static const char *bytes_label(void *desc)
-{
-    return ((bytes *)desc)->broken ? "%s%n" : "bytes of the program";
-}
-
-static void bytes_free(void *desc)
-{
-    bytes *b = desc;
-    free(b->data);
-    free(b);
-    fz_held--;
-}
-
-static void writer_free(void *desc)
-{
-    bytes *b = desc;
-    lock_written();
-    if (b->size && b->size <= sizeof written.data) {
-        memcpy(written.data, b->data, b->size);
-        written.size = b->size;
-    }
-    atomic_flag_clear(&written_busy);
-    bytes_free(desc);
-}
-
-static const mlx_io_vtable reader_calls = {
-    bytes_fine,    bytes_fine,  bytes_tell,  bytes_seek, bytes_read,
-    bytes_read_at, bytes_write, bytes_label, bytes_free};
-
-static bytes *new_bytes(fz *f)
-{
-    bytes *b = calloc(1, sizeof *b);
-    FUZZ_CHECK(b);
-    b->broken = fz_one_in(f, 30);
-    b->short_reads = fz_one_in(f, 30);
-    fz_held++;
-    return b;
-}
-
-/* Something whole to read. */
-static void write_something(fz *f)
-{
-    bytes *b = calloc(1, sizeof *b);
-    FUZZ_CHECK(b);
-    fz_held++;
-    mlx_io_vtable calls = reader_calls;
-    calls.free = writer_free;
-    mlx_io_writer writer = mlx_io_writer_new(b, calls);
-    mlx_array a = fz_new_array(f, "a");
-    mlx_map_string_to_array map = mlx_map_string_to_array_new();
-    mlx_map_string_to_string words = mlx_map_string_to_string_new();
-    (void)mlx_map_string_to_array_insert(map, "a", a);
-    if (f->calling && strstr(f->calling, "safetensors"))
-        (void)mlx_save_safetensors_writer(writer, map, words);
-    else
-        (void)mlx_save_writer(writer, a);
-    mlx_io_writer_free(writer);
-    mlx_map_string_to_array_free(map);
-    mlx_map_string_to_string_free(words);
-    mlx_array_free(a);
-}
-
-static mlx_io_reader new_reader(fz *f)
-{
-    if (!fz_one_in(f, 3))
-        write_something(f);
-    bytes *b = new_bytes(f);
-    lock_written();
-    b->size = written.size;
-    b->data = malloc(b->size + 1);
-    FUZZ_CHECK(b->data);
-    memcpy(b->data, written.data, b->size);
-    atomic_flag_clear(&written_busy);
-    if (b->size && fz_one_in(f, 2)) {
-        b->data[fz_u32(f) % b->size] ^= (char)(1 << fz_below(f, 8));
-        if (fz_one_in(f, 3))
-            b->size = fz_u32(f) % b->size;
-    }
-    return mlx_io_reader_new(b, reader_calls);
-}
-
-static mlx_io_writer new_writer(fz *f)
-{
-    mlx_io_vtable calls = reader_calls;
-    calls.free = writer_free;
-    return mlx_io_writer_new(new_bytes(f), calls);
-}
-
 /* ---- transforms ---- */
 
 /* What a function gives decides what goes with it. */
@@ -561,11 +394,11 @@ FZ_HAND(mlx_detail_vmap_replace)
 
 FZ_HAND(mlx_io_reader_new)
 {
-    fz_io_reader_put(f, new_reader(f));
+    fz_io_reader_put(f, fz_new_reader(f));
 }
 FZ_HAND(mlx_io_writer_new)
 {
-    fz_io_writer_put(f, new_writer(f));
+    fz_io_writer_put(f, fz_new_writer(f));
 }
 
 /* ---- packed matrices ---- */
@@ -682,18 +515,7 @@ FZ_HAND(mlx_gather_qqmm)
     fz_end(f);
 }
 
-/* ---- handles of nothing, and files ---- */
-
-static mlx_io_gguf new_gguf(fz *f)
-{
-    mlx_io_gguf gguf = mlx_io_gguf_new();
-    mlx_array a = fz_new_array(f, "a");
-    (void)mlx_io_gguf_set_array(gguf, "a", a);
-    (void)mlx_io_gguf_set_metadata_array(gguf, "b", a);
-    (void)mlx_io_gguf_set_metadata_string(gguf, "a", "text");
-    mlx_array_free(a);
-    return gguf;
-}
+/* ---- handles of nothing ---- */
 
 void *fz_make(fz *f, fz_kind kind)
 {
@@ -759,11 +581,11 @@ void *fz_make(fz *f, fz_kind kind)
                    fz_fun_custom_vmap, fz_payload_new(f), fz_payload_free)
             .ctx;
     case FZ_io_reader:
-        return new_reader(f).ctx;
+        return fz_new_reader(f).ctx;
     case FZ_io_writer:
-        return new_writer(f).ctx;
+        return fz_new_writer(f).ctx;
     case FZ_io_gguf:
-        return new_gguf(f).ctx;
+        return fz_new_gguf(f).ctx;
     case FZ_stream_thread_local: {
         /* One for all programs. */
         static mlx_stream_thread_local family;
@@ -774,6 +596,26 @@ void *fz_make(fz *f, fz_kind kind)
         (void)mlx_stream_thread_local_set(&copy, family);
         mlx_device_free(device);
         return copy.ctx;
+    }
+    case FZ_node_namer:
+        return mlx_node_namer_new().ctx;
+    case FZ_function_exporter: {
+        mlx_closure fun = {fz_make(f, FZ_closure)};
+        mlx_function_exporter made = mlx_function_exporter_new(
+            fz_text(f, "file", false), fun, fz_one_in(f, 2));
+        mlx_closure_free(fun);
+        return made.ctx;
+    }
+    case FZ_imported_function: {
+        mlx_closure fun = {fz_make(f, FZ_closure)};
+        mlx_vector_array in = {fz_make(f, FZ_vector_array)};
+        const char *file = fz_text(f, "file", false);
+        (void)mlx_export_function(file, fun, in, fz_one_in(f, 2));
+        mlx_closure_free(fun);
+        mlx_vector_array_free(in);
+        if (fz_one_in(f, 3))
+            fz_damage(f);
+        return mlx_imported_function_new(file).ctx;
     }
     case FZ_device_info: {
         mlx_device device = mlx_device_new_type(MLX_CPU, 0);
@@ -794,120 +636,6 @@ void *fz_make(fz *f, fz_kind kind)
     default:
         return NULL;
     }
-}
-
-static char directory[64];
-static char paths[FZ_FILES + 1][96];
-
-void fz_files_make(void)
-{
-    static const char *const names[FZ_FILES] = {
-        "0.npy", "1.safetensors", "2.gguf", "3", "4.mlxfn", "5.npy"};
-    snprintf(directory, sizeof directory, "/tmp/quern-fuzz-XXXXXX");
-    FUZZ_CHECK(mkdtemp(directory));
-    for (int i = 0; i < FZ_FILES; i++)
-        snprintf(paths[i], sizeof paths[i], "%s/%s", directory, names[i]);
-    snprintf(paths[FZ_FILES], sizeof paths[0], "%s/none/none", directory);
-}
-
-static void remove_files(void)
-{
-    char name[sizeof paths + 16];
-    for (int i = 0; i < FZ_FILES; i++) {
-        static const char *const ends[] = {"", ".npy", ".safetensors", ".gguf"};
-        for (size_t j = 0; j < sizeof ends / sizeof *ends; j++) {
-            snprintf(name, sizeof name, "%s%s", paths[i], ends[j]);
-            remove(name);
-        }
-    }
-}
-
-void fz_files_end(void)
-{
-    remove_files();
-    rmdir(directory);
-}
-
-/* Contents of two arrays by name. */
-static mlx_map_string_to_array new_map(fz *f)
-{
-    mlx_map_string_to_array map = mlx_map_string_to_array_new();
-    static const char *const names[] = {"a", "b"};
-    for (int i = 0; i < 2; i++) {
-        mlx_array a = fz_new_array(f, "a");
-        (void)mlx_map_string_to_array_insert(map, names[i], a);
-        mlx_array_free(a);
-    }
-    return map;
-}
-
-/* Writes a file of the kind. */
-static void write_file(fz *f, int file)
-{
-    if (file == 1) {
-        mlx_map_string_to_array map = new_map(f);
-        mlx_map_string_to_string words = mlx_map_string_to_string_new();
-        (void)mlx_save_safetensors(paths[file], map, words);
-        mlx_map_string_to_array_free(map);
-        mlx_map_string_to_string_free(words);
-    } else if (file == 2) {
-        mlx_io_gguf contents = new_gguf(f);
-        (void)mlx_save_gguf(paths[file], contents);
-        mlx_io_gguf_free(contents);
-    } else {
-        mlx_array a = fz_new_array(f, "a");
-        (void)mlx_save(paths[file], a);
-        mlx_array_free(a);
-    }
-    if (fz_one_in(f, 3))
-        fz_damage(f);
-}
-
-const char *fz_path_for(fz *f)
-{
-    const char *name = f->calling ? f->calling : "";
-    bool load = strstr(name, "load");
-    int file = strstr(name, "safetensors")        ? 1
-               : strstr(name, "gguf")             ? 2
-               : load || strstr(name, "mlx_save") ? 0
-                                                  : 4;
-    if (fz_one_in(f, 6))
-        file = (int)fz_below(f, FZ_FILES + 1);
-    if (load && file <= 2 && !fz_one_in(f, 3))
-        write_file(f, file);
-    return paths[file];
-}
-
-void fz_damage(fz *f)
-{
-    FILE *file = fopen(paths[fz_below(f, FZ_FILES)], "r+b");
-    if (!file)
-        return;
-    fseek(file, 0, SEEK_END);
-    long size = ftell(file);
-    if (size > 0) {
-        long at = (long)(fz_u32(f) % (uint32_t)size);
-        if (fz_one_in(f, 2) && at > 200)
-            at %= 200; /* headers are more interesting */
-        fseek(file, at, SEEK_SET);
-        fputc((int)fz_below(f, 256), file);
-        if (fz_one_in(f, 4) && ftruncate(fileno(file), at))
-            perror("ftruncate");
-    }
-    fclose(file);
-}
-
-FILE *fz_file(fz *f)
-{
-    (void)f;
-    FILE *file = fopen("/dev/null", "w");
-    FUZZ_CHECK(file);
-    return file;
-}
-
-void fz_file_close(FILE *file)
-{
-    fclose(file);
 }
 
 void fz_reset_process(void)
@@ -932,6 +660,5 @@ void fz_reset_process(void)
     /* A process that asks for others must not start an MPI. */
     setenv("MLX_MPI_LIBNAME", "none", 1);
     mlx_set_error_handler(count_report, NULL, NULL);
-    written.size = 0;
-    remove_files();
+    fz_remove_files();
 }

@@ -1,13 +1,15 @@
 /* abi_main.c: build/fuzz/abi, programs over the C ABI from a seed, without a
  * fuzzer.
  *
- *   abi [--calls N] [--seed S] [--program P] [--no-memory] [--trace] [--counts]
+ *   abi [--calls N] [--seed S] [--program P] [--no-memory] [--empty-lists]
+ *       [--trace] [--counts]
  *
  * makes N calls (100,000) in programs of 200.  What a program does follows from
  * S and its number alone; the number is printed when it fails, and --program
  * runs that one, --trace shows its calls.  With --no-memory, allocations of the
  * library fail now and then; --counts prints how often each function
- * succeeded. */
+ * succeeded.  With --empty-lists, lists have no elements and pointers to them
+ * lead nowhere. */
 #include "abi.h"
 
 #include <signal.h>
@@ -70,11 +72,12 @@ static unsigned long long value_of(int argc, char **argv, int *i)
     return strtoull(argv[++*i], NULL, 0);
 }
 
-static void run(bool trace, bool no_memory)
+static void run(bool trace, bool no_memory, bool empty_lists)
 {
     program = (fz){.state = seed * 0x9e3779b97f4a7c15u + number,
                    .trace = trace,
-                   .no_memory = no_memory};
+                   .no_memory = no_memory,
+                   .empty_lists = empty_lists};
     /* The first draws of neighbours are alike. */
     for (int i = 0; i < 4; i++)
         program.state = (uint64_t)fz_u32(&program) << 32 | fz_u32(&program);
@@ -85,7 +88,8 @@ static void run(bool trace, bool no_memory)
 int main(int argc, char **argv)
 {
     unsigned long long calls = 100000;
-    bool one = false, trace = false, no_memory = false, counts = false;
+    bool one = false, trace = false, no_memory = false, counts = false,
+         empty_lists = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--calls"))
             calls = value_of(argc, argv, &i);
@@ -97,11 +101,14 @@ int main(int argc, char **argv)
             trace = true;
         else if (!strcmp(argv[i], "--counts"))
             counts = true;
+        else if (!strcmp(argv[i], "--empty-lists"))
+            empty_lists = true;
         else if (!strcmp(argv[i], "--no-memory"))
             no_memory = true;
         else {
-            fprintf(stderr, "usage: abi [--calls N] [--seed S] [--program P] "
-                            "[--no-memory] [--trace] [--counts]\n");
+            fprintf(stderr,
+                    "usage: abi [--calls N] [--seed S] [--program P] "
+                    "[--no-memory] [--empty-lists] [--trace] [--counts]\n");
             return 2;
         }
     }
@@ -113,7 +120,7 @@ int main(int argc, char **argv)
     signal(SIGFPE, where);
 #endif
     do {
-        run(trace, no_memory);
+        run(trace, no_memory, empty_lists);
         number++;
     } while (!one && fz_calls < calls);
     if (counts)
