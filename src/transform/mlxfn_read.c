@@ -223,6 +223,8 @@ READER(arange)
         refuse(m, "an output of one dimension is expected");
     if (!floating && (!moderate(start) || !moderate(step)))
         refuse(m, "whole numbers of 62 bits are expected");
+    if (m->c->status)
+        return;
     qn_arange_params p;
     memset(&p, 0, sizeof p);
     p.start = start;

@@ -6,6 +6,7 @@
 #include "io/elements.h"
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "transform/grad.h"
 #include "transform/import.h"
 #include "transform/mlxfn.h"
 
@@ -318,6 +319,67 @@ static void test_other_shapes(void **state)
         assert_true(item(sum, k) == item(found[2], k));
 }
 
+/* ---- imported functions among others ---- */
+
+/* An input itself, and a product one factor of which no gradient passes. */
+static void build_stopped(qn_scope *c, const program *p, qn_array *const *in,
+                          qn_array **out)
+{
+    qn_array *made = NULL;
+    (void)p;
+    if (!c->status)
+        qn_scope_hold(c, qn_op_stop_gradient(&made, in[0], c->stream), &made);
+    out[0] = in[0];
+    out[1] = mul(c, in[0], made);
+}
+
+static const program stopped_program = {
+    "stopped", QN_OP_STOP_GRADIENT,         build_stopped, 1, 2, 0,
+    0,         {{1, {3}, 1, 2, QN_FLOAT64}}};
+
+typedef struct imported_function {
+    qn_function base;
+    const qn_imported *f;
+} imported_function;
+
+static qn_status call_imported(const qn_function *self, qn_arrays *out,
+                               qn_array *const *in, size_t nin)
+{
+    return qn_imported_call(out, ((const imported_function *)self)->f, in, nin,
+                            NULL, 0);
+}
+
+static void test_gradients_of_imported_functions(void **state)
+{
+    program_function f = function_of(&stopped_program);
+    qn_array *in[1], *cot[2];
+    qn_arrays outs, grads;
+    qn_imported *g;
+    (void)state;
+    program_inputs(&stopped_program, in);
+    qn_buf bytes = export_of(&f.base, in, 1, false);
+    check_status(qn_imported_parse(
+                     &g, (qn_bytes){(const uint8_t *)bytes.data, bytes.size}),
+                 QN_OK);
+    qn_buf_free(&bytes);
+    imported_function h = {{call_imported}, g};
+    cot[0] = counted(QN_FLOAT64, (const int[]){3}, 1);
+    cot[1] = counted(QN_FLOAT64, (const int[]){3}, 1);
+    check_status(qn_vjp(&outs, &grads, &h.base, in, 1, cot, 2), QN_OK);
+    check_status(qn_eval(grads.data, 1), QN_OK);
+    check_status(qn_eval(outs.data, 2), QN_OK);
+    for (size_t k = 0; k < 3; k++) {
+        double x = item(in[0], k), c = item(cot[0], k);
+        assert_true(item(outs.data[0], k) == x);
+        assert_true(item(outs.data[1], k) == x * x);
+        /* Not 2 x: half of the square is held. */
+        assert_true(item(grads.data[0], k) == c + c * x);
+    }
+    qn_arrays_free(&outs);
+    qn_arrays_free(&grads);
+    qn_imported_free(g);
+}
+
 /* ---- faults ---- */
 
 static char *read_vector(const char *name, size_t *size)
@@ -491,6 +553,7 @@ int main(void)
         BUILD_TEST(test_whole_numbers_keep_their_bits),
         BUILD_TEST(test_files_of_mlx),
         BUILD_TEST(test_other_shapes),
+        BUILD_TEST(test_gradients_of_imported_functions),
         BUILD_TEST(test_every_cut_is_an_error),
         BUILD_TEST(test_every_byte_may_be_another),
         BUILD_TEST(test_unknown_primitives_are_named),
