@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
@@ -62,6 +63,106 @@ bool quern_in_shapeless_trace(void);
 /* How often the function of a compiled closure has been recorded, by all
  * threads; 0 for other closures.  Over another library: 0. */
 size_t quern_closure_trace_count(const mlx_closure cls);
+
+/* --- Custom kernels ------------------------------------------------------- */
+
+/* mlx_fast_metal_kernel_apply and mlx_fast_cuda_kernel_apply run, on a CPU, the
+ * function that was registered by the kernel's name; the source is not looked
+ * at.  docs/custom-kernels.md shows one. */
+
+/* An input or output: where it lies. */
+typedef struct quern_view {
+    void *data; /* the first element; inputs are not to be changed */
+    mlx_dtype dtype;
+    int ndim;
+    const int *shape;
+    const int64_t *strides; /* in elements */
+} quern_view;
+
+/* One launch, as its function gets it. */
+typedef struct quern_kernel_args {
+    size_t n_in, n_out;
+    const quern_view *in;
+    quern_view *out; /* row-major, with every element to be written */
+    /* The grid, and the group (tile) clipped to it: three numbers each. */
+    const int *grid, *group;
+    /* Template arguments by name, from `templates`: 0 if there is one of that
+     * kind.  A bool reads as 0 or 1. */
+    int (*template_int)(const void *templates, const char *name, int *v);
+    int (*template_dtype)(const void *templates, const char *name,
+                          mlx_dtype *v);
+    const void *templates;
+    /* The calling worker's memory, of the size that the kernel asked for as
+     * shared_memory, aligned to 64 bytes, with any content. */
+    void *scratch;
+    /* Calls fn(arg, i, scratch) for each i below n on the engine's threads, in
+     * any order, with each worker's own memory; `ctx` comes from here.  Not
+     * from inside fn. */
+    void (*parallel)(void *ctx, size_t n,
+                     void (*fn)(void *arg, size_t i, void *scratch), void *arg);
+    void *ctx;
+    /* Room for a message where the function returns another value than 0. */
+    char *error;
+    size_t error_cap;
+} quern_kernel_args;
+
+/* Computes all outputs once per evaluation and returns 0; anything else fails
+ * the evaluation with the message.  It must not call the array API. */
+typedef int (*quern_kernel_fn)(const quern_kernel_args *args);
+
+/* Registers a function for the rest of the process.  Returns 0; 1 after an
+ * error report for a name that another function has.  Over another library
+ * always an error. */
+int quern_kernel_register(const char *name, quern_kernel_fn fn);
+
+typedef struct quern_kernel_output {
+    const int *shape;
+    size_t ndim;
+    mlx_dtype dtype;
+} quern_kernel_output;
+
+/* A template argument: an int, a bool as 0 or 1, or a mlx_dtype. */
+typedef enum quern_template_kind {
+    QUERN_TEMPLATE_INT,
+    QUERN_TEMPLATE_BOOL,
+    QUERN_TEMPLATE_DTYPE
+} quern_template_kind;
+typedef struct quern_kernel_template {
+    const char *name;
+    quern_template_kind kind;
+    int value;
+} quern_kernel_template;
+
+/* How to launch a kernel: values, or callbacks that find them from the inputs'
+ * shapes.  Where there is a callback the value beside it is not read.  Each
+ * callback runs once while quern_kernel_apply builds the node, so once in each
+ * eager call and once in each recording of a compiled function; it returns 0,
+ * and what it stores must stay until quern_kernel_apply returns.  All zeros but
+ * outputs, grid and group is a start. */
+typedef struct quern_kernel_launch {
+    const quern_kernel_output *outputs;
+    size_t n_outputs;
+    int (*find_outputs)(void *data, const mlx_vector_array inputs,
+                        const quern_kernel_output **outputs, size_t *n_outputs);
+    int grid[3], group[3];
+    int (*find_grid)(void *data, const mlx_vector_array inputs, int grid[3],
+                     int group[3]);
+    void *data; /* for callbacks */
+    bool has_init;
+    float init; /* what outputs are filled with before the function runs */
+    bool verbose;
+    const quern_kernel_template *templates;
+    size_t n_templates;
+} quern_kernel_launch;
+
+/* Launches the kernel; *outputs becomes the list of its outputs.  Returns 0; 1
+ * after an error report, also for a callback that returned another value than
+ * 0. */
+int quern_kernel_apply(mlx_vector_array *outputs,
+                       const mlx_fast_metal_kernel kernel,
+                       const mlx_vector_array inputs,
+                       const quern_kernel_launch *launch,
+                       const mlx_stream stream);
 
 /* --- Packed matrices ------------------------------------------------------ */
 

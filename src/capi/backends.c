@@ -14,6 +14,7 @@ static void register_all(void)
     qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
     if (!strict || strcmp(strict, "1") != 0)
         qn_backend_register(QN_DEVICE_GPU, qn_backend_cpu());
+    qn_cpu_register_kernels();
 }
 
 void qn_backends_need(void)

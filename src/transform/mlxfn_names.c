@@ -54,6 +54,7 @@ const char *qn_mlxfn_node_name(const qn_node *node)
         [QN_OP_LOAD] = "Load",
         [QN_OP_CUSTOM] = "CustomTransforms",
         [QN_OP_FUSED] = "Compiled",
+        [QN_OP_KERNEL] = "CustomKernel",
         [QN_OP_BROADCAST] = "Broadcast",
         [QN_OP_RESHAPE] = "Reshape",
         [QN_OP_SLICE] = "Slice",

@@ -13,6 +13,8 @@ int fallback_quantized_matmul(mlx_vector_array *res, const mlx_array x,
                               const mlx_vector_array biases, int group_size,
                               int bits, const char *mode, const mlx_stream s);
 
+int fallback_kernel_register(const char *name, quern_kernel_fn fn);
+
 typedef int product(mlx_vector_array *, mlx_array, mlx_vector_array,
                     mlx_vector_array, mlx_vector_array, int, int, const char *,
                     mlx_stream);
@@ -209,12 +211,20 @@ static int tear_down(void **state)
     return mlx_stream_free(stream);
 }
 
+/* Another library has no registry: the fallback says so. */
+static void test_kernels_need_the_engine(void **state)
+{
+    (void)state;
+    check_fails(fallback_kernel_register("some_kernel", NULL), "'some_kernel'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fallback_agrees),
         cmocka_unit_test(test_modes_without_biases),
         cmocka_unit_test(test_wrong_lists_are_refused),
+        cmocka_unit_test(test_kernels_need_the_engine),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

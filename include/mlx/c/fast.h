@@ -116,8 +116,9 @@ int mlx_fast_metal_kernel_config_add_template_arg_bool(
 /* A kernel from the body of its function; header goes before the function. The
  * names become the parameters. ensure_row_contiguous has inputs copied to
  * row-major order where needed; otherwise the source reads their strides.
- * atomic_outputs makes the outputs atomic. Works without Metal; only applying
- * the kernel then fails. */
+ * atomic_outputs makes the outputs atomic. Works without Metal; applying the
+ * kernel then runs the function that was registered under its name
+ * (quern/ext.h), and fails where there is none. */
 mlx_fast_metal_kernel
 mlx_fast_metal_kernel_new(const char *name, const mlx_vector_string input_names,
                           const mlx_vector_string output_names,
@@ -175,7 +176,8 @@ int mlx_fast_cuda_kernel_config_add_template_arg_bool(
 /* --- Kernels in CUDA: the kernels ----------------------------------------- */
 
 /* A kernel from the body of its function, as for Metal, with shared_memory
- * bytes of dynamic shared memory for each block. Fails without CUDA. */
+ * bytes of dynamic shared memory for each block. Without CUDA it is applied as
+ * one for Metal is without Metal. */
 mlx_fast_cuda_kernel
 mlx_fast_cuda_kernel_new(const char *name, const mlx_vector_string input_names,
                          const mlx_vector_string output_names,

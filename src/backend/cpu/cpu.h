@@ -44,11 +44,15 @@ qn_status qn_cpu_fft(qn_node *node, bool *done);
 qn_status qn_cpu_gather_mm(qn_node *node, bool *done);
 qn_status qn_cpu_gather_qmm(qn_node *node, bool *done);
 qn_status qn_cpu_requantize(qn_node *node, bool *done);
+qn_status qn_cpu_kernel(qn_node *node, bool *done);
 qn_status qn_cpu_segmented_mm(qn_node *node, bool *done);
 qn_status qn_cpu_hadamard(qn_node *node, bool *done);
 
 /* The part of qn_cpu_arg_reduce that takes rows of narrow floats. */
 qn_status qn_cpu_arg_rows(qn_node *node, bool *done);
+
+/* Registers the custom kernels that quern has itself (registered.c), once. */
+void qn_cpu_register_kernels(void);
 
 /* Rows of narrow floats (float32 or half types): m rows of k elements, steps in
  * elements. */

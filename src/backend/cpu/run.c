@@ -47,6 +47,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_GATHER_MM] = qn_cpu_gather_mm,
     [QN_OP_GATHER_QMM] = qn_cpu_gather_qmm,
     [QN_OP_REQUANTIZE] = qn_cpu_requantize,
+    [QN_OP_KERNEL] = qn_cpu_kernel,
     [QN_OP_SEGMENTED_MM] = qn_cpu_segmented_mm,
     [QN_OP_HADAMARD] = qn_cpu_hadamard,
 };

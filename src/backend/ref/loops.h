@@ -110,6 +110,17 @@ void qn_ref_scan_lines(const qn_node *node, size_t first, size_t count);
 void qn_ref_hadamard_lines(const qn_node *node, size_t first, size_t count,
                            void *line);
 
+/* ---- custom kernels ---- */
+
+/* Runs the function of a KERNEL node: storage for the outputs, their first
+ * values, the call.  `scratch` is the calling thread's; `parallel` as in
+ * ops/kernel.h. */
+qn_status qn_ref_kernel_run(
+    qn_node *node, void *scratch,
+    void (*parallel)(void *ctx, size_t n,
+                     void (*fn)(void *arg, size_t i, void *scratch), void *arg),
+    void *ctx);
+
 /* Refuses a dtype that `node` has no loop for. */
 qn_status qn_ref_unsupported(const qn_node *node, qn_dtype dtype);
 

@@ -1,0 +1,329 @@
+/* registered.c: the custom kernels that quern has itself, so that programs
+ * written for Metal's run: the source that they pass is not looked at.
+ *
+ *   mlx_bun_token_bitmask       logits + (0 where a token's bit is 1, -inf
+ *                               where it is 0), an addition in the logits' type
+ *   normalized_argmax_partial   for each tile of 1024 tokens, the largest
+ *                               logit - lse rounded to the logits' type, and
+ *                               the first place where it is; NaN counts as -inf
+ *   normalized_argmax_finish    the place of the largest of these, the first
+ *                               of equal ones
+ *
+ * Each checks every shape and dtype before it reads. */
+#include "cpu.h"
+
+#include "ops/kernel.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TILE = 1024 };
+
+/* ---- checks ---- */
+
+__attribute__((format(printf, 2, 3))) static int
+refuse(const qn_kernel_args *args, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(args->error, args->error_cap, format, list);
+    va_end(list);
+    return 1;
+}
+
+static size_t size_of(const qn_kernel_view *v)
+{
+    size_t size = 1;
+    for (int i = 0; i < v->ndim; i++)
+        size *= (size_t)v->shape[i];
+    return size;
+}
+
+static bool same_shape(const qn_kernel_view *a, const qn_kernel_view *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+static bool narrow_float(qn_dtype type)
+{
+    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
+}
+
+/* The last axis, and how many lines there are along it. */
+typedef struct lines {
+    const qn_kernel_view *v;
+    size_t count, n;
+} lines;
+
+/* 0, or 1 after a message: logits with at least one element, of type T and
+ * with V of them along the last axis. */
+static int open_logits(lines *l, const qn_kernel_args *args)
+{
+    const qn_kernel_view *v = &args->in[0];
+    qn_dtype type;
+    int n;
+    if (!narrow_float(v->dtype) ||
+        !qn_template_dtype(args->templates, "T", &type) || type != v->dtype)
+        return refuse(args,
+                      "logits of float32, float16 or bfloat16 and T of "
+                      "the same type are expected, found %s",
+                      qn_dtype_name(v->dtype));
+    if (!v->ndim || !size_of(v) || !qn_template_int(args->templates, "V", &n) ||
+        n != v->shape[v->ndim - 1])
+        return refuse(args, "V must be the length of the last axis of logits "
+                            "that are not empty");
+    l->v = v;
+    l->n = (size_t)n;
+    l->count = size_of(v) / l->n;
+    return 0;
+}
+
+/* Offset of number `index`, in row-major order over the first `naxes` axes. */
+static int64_t offset_of(const qn_kernel_view *v, int naxes, size_t index)
+{
+    int64_t at = 0;
+    for (int i = naxes - 1; i >= 0; i--) {
+        size_t length = (size_t)v->shape[i];
+        at += (int64_t)(index % length) * v->strides[i];
+        index /= length;
+    }
+    return at;
+}
+
+static const char *place(const qn_kernel_view *v, int64_t offset)
+{
+    return (const char *)v->data + offset * (int64_t)qn_dtype_size(v->dtype);
+}
+
+/* Elements first .. first + n - 1 of a line as floats. */
+static void load(const lines *l, size_t line, size_t first, size_t n,
+                 float *values)
+{
+    const qn_kernel_view *v = l->v;
+    int64_t step = v->strides[v->ndim - 1];
+    int64_t at = offset_of(v, v->ndim - 1, line);
+    size_t item = qn_dtype_size(v->dtype);
+    char together[TILE * sizeof(float)];
+    const char *from = place(v, at + (int64_t)first * step);
+    if (step != 1) {
+        for (size_t i = 0; i < n; i++)
+            memcpy(together + i * item,
+                   place(v, at + (int64_t)(first + i) * step), item);
+        from = together;
+    }
+    qn_cpu_widen(values, from, n, v->dtype);
+}
+
+static size_t tiles_of(const lines *l)
+{
+    return (l->n + TILE - 1) / TILE;
+}
+
+static size_t tile_size(const lines *l, size_t first)
+{
+    return l->n - first < TILE ? l->n - first : TILE;
+}
+
+/* ---- token bitmask ---- */
+
+typedef struct bitmask {
+    lines logits;
+    const qn_kernel_view *bits, *out;
+    size_t words;
+} bitmask;
+
+static uint32_t word_of(const bitmask *b, size_t i)
+{
+    uint32_t word = 0;
+    if (i < b->words)
+        memcpy(&word, place(b->bits, (int64_t)i * b->bits->strides[0]),
+               sizeof word);
+    return word;
+}
+
+static void mask_tile(void *arg, size_t i, void *scratch)
+{
+    (void)scratch;
+    const bitmask *b = arg;
+    size_t line = i / tiles_of(&b->logits);
+    size_t first = i % tiles_of(&b->logits) * TILE;
+    size_t n = tile_size(&b->logits, first);
+    float values[TILE];
+    load(&b->logits, line, first, n, values);
+    for (size_t t = 0; t < n; t += 32) {
+        uint32_t word = word_of(b, (first + t) / 32);
+        for (size_t j = t; j < n && j < t + 32; j++)
+            values[j] += word >> (j - t) & 1 ? 0.0f : -INFINITY;
+    }
+    char *out = (char *)b->out->data +
+                (line * b->logits.n + first) * qn_dtype_size(b->out->dtype);
+    qn_cpu_narrow(out, values, n, b->out->dtype);
+}
+
+static int token_bitmask(const qn_kernel_args *args, const void *user)
+{
+    (void)user;
+    bitmask b = {.bits = &args->in[1], .out = &args->out[0]};
+    int size;
+    if (open_logits(&b.logits, args))
+        return 1;
+    if (b.bits->dtype != QN_INT32 || b.bits->ndim != 1)
+        return refuse(args, "bits of one axis and type int32 are expected");
+    if (b.out->dtype != args->in[0].dtype || !same_shape(b.out, &args->in[0]))
+        return refuse(args, "out must have the logits' shape and type");
+    if (!qn_template_int(args->templates, "SIZE", &size) || size < 0 ||
+        (size_t)size != size_of(&args->in[0]))
+        return refuse(args, "SIZE must be the number of logits");
+    b.words = (size_t)b.bits->shape[0];
+    args->parallel(args->ctx, b.logits.count * tiles_of(&b.logits), mask_tile,
+                   &b);
+    return 0;
+}
+
+/* ---- normalized argmax ---- */
+
+typedef struct partial {
+    lines logits;
+    const qn_kernel_view *lse;
+    qn_dtype type;
+    float *values;
+    uint32_t *indices;
+} partial;
+
+/* The first place of the largest; NaN counts as -inf. */
+static size_t largest(const float *scores, size_t n, float *value)
+{
+    size_t best = 0;
+    *value = isnan(scores[0]) ? -INFINITY : scores[0];
+    for (size_t i = 1; i < n; i++)
+        if (scores[i] > *value) {
+            *value = scores[i];
+            best = i;
+        }
+    return best;
+}
+
+static void score_tile(void *arg, size_t i, void *scratch)
+{
+    (void)scratch;
+    const partial *p = arg;
+    size_t line = i / tiles_of(&p->logits);
+    size_t first = i % tiles_of(&p->logits) * TILE;
+    size_t n = tile_size(&p->logits, first);
+    float scores[TILE], lse;
+    char stored[TILE * sizeof(float)];
+    load(&p->logits, line, first, n, scores);
+    qn_cpu_widen(&lse, place(p->lse, offset_of(p->lse, p->lse->ndim, line)), 1,
+                 p->type);
+    for (size_t j = 0; j < n; j++)
+        scores[j] -= lse;
+    if (p->type != QN_FLOAT32) {
+        qn_cpu_narrow(stored, scores, n, p->type);
+        qn_cpu_widen(scores, stored, n, p->type);
+    }
+    p->indices[i] = (uint32_t)(first + largest(scores, n, &p->values[i]));
+}
+
+/* [rows, P]: P numbers for each line. */
+static bool is_table(const qn_kernel_view *v, qn_dtype type, size_t rows,
+                     size_t columns)
+{
+    return v->dtype == type && v->ndim == 2 && (size_t)v->shape[0] == rows &&
+           (size_t)v->shape[1] == columns;
+}
+
+static int argmax_partial(const qn_kernel_args *args, const void *user)
+{
+    (void)user;
+    partial p = {.lse = &args->in[1], .type = args->in[0].dtype};
+    int columns;
+    if (open_logits(&p.logits, args))
+        return 1;
+    size_t rows = p.logits.count, tiles = tiles_of(&p.logits);
+    if (!qn_template_int(args->templates, "P", &columns) ||
+        (size_t)columns != tiles)
+        return refuse(args, "P must be the number of tiles of %d tokens, %zu",
+                      TILE, tiles);
+    if (p.lse->dtype != p.type || size_of(p.lse) != rows)
+        return refuse(args,
+                      "lse must have the logits' type and one element "
+                      "for each of %zu rows",
+                      rows);
+    if (!is_table(&args->out[0], QN_FLOAT32, rows, tiles) ||
+        !is_table(&args->out[1], QN_UINT32, rows, tiles))
+        return refuse(args,
+                      "values of float32 and indices of uint32, %zu x "
+                      "%zu, are expected",
+                      rows, tiles);
+    p.values = args->out[0].data;
+    p.indices = args->out[1].data;
+    args->parallel(args->ctx, rows * tiles, score_tile, &p);
+    return 0;
+}
+
+static int argmax_finish(const qn_kernel_args *args, const void *user)
+{
+    (void)user;
+    const qn_kernel_view *values = &args->in[0], *indices = &args->in[1];
+    const qn_kernel_view *out = &args->out[0];
+    int columns;
+    if (!qn_template_int(args->templates, "P", &columns) || columns < 1 ||
+        values->ndim != 2 ||
+        !is_table(values, QN_FLOAT32, (size_t)values->shape[0],
+                  (size_t)columns) ||
+        !is_table(indices, QN_UINT32, (size_t)values->shape[0],
+                  (size_t)columns))
+        return refuse(args, "values of float32 and indices of uint32 with P "
+                            "columns are expected");
+    if (out->dtype != QN_UINT32 || size_of(out) != (size_t)values->shape[0])
+        return refuse(args, "out must be uint32, one for each row");
+    uint32_t *to = out->data;
+    for (int r = 0; r < values->shape[0]; r++) {
+        float best = -INFINITY;
+        uint32_t at = UINT32_MAX;
+        for (int c = 0; c < columns; c++) {
+            const float *value = (const void *)place(
+                values, r * values->strides[0] + c * values->strides[1]);
+            const uint32_t *index = (const void *)place(
+                indices, r * indices->strides[0] + c * indices->strides[1]);
+            float score = isnan(*value) ? -INFINITY : *value;
+            if (score > best || (score == best && *index < at)) {
+                best = score;
+                at = *index;
+            }
+        }
+        to[r] = at;
+    }
+    return 0;
+}
+
+/* ---- the table ---- */
+
+void qn_cpu_register_kernels(void)
+{
+    static const char *const logits_bits[] = {"logits", "bits", NULL};
+    static const char *const logits_lse[] = {"logits", "lse", NULL};
+    static const char *const pairs[] = {"values", "indices", NULL};
+    static const char *const out[] = {"out", NULL};
+    static const char *const mask_args[] = {"T", "V", "SIZE", NULL};
+    static const char *const partial_args[] = {"T", "V", "P", NULL};
+    static const char *const finish_args[] = {"P", NULL};
+    static const struct {
+        const char *name;
+        qn_kernel_entry entry;
+    } table[] = {
+        {"mlx_bun_token_bitmask",
+         {token_bitmask, NULL, logits_bits, out, mask_args}},
+        {"normalized_argmax_partial",
+         {argmax_partial, NULL, logits_lse, pairs, partial_args}},
+        {"normalized_argmax_finish",
+         {argmax_finish, NULL, pairs, out, finish_args}},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        qn_kernel_register(table[i].name, &table[i].entry);
+}
