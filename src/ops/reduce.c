@@ -104,7 +104,8 @@ qn_status qn_op_count_nonzero(qn_array **out, qn_array *x, const int *axes,
 {
     qn_scope c;
     qn_scope_begin(&c, s);
-    qn_array *held = cast(&c, x, QN_BOOL);
+    /* A count has no slope: a cast would pass one on. */
+    qn_array *held = binary(&c, QN_OP_NOT_EQUAL, x, scalar(&c, 0, x->dtype));
     qn_array *sum = reduce(&c, QN_OP_SUM, held, axes, naxes, keepdims);
     return qn_scope_end(&c, out, cast(&c, sum, QN_INT32));
 }

@@ -281,6 +281,7 @@ class Engine:
         self.lib.mlx_closure_free(closure)
         del keep
         if code == 0:
+            out_axes = out_axes * self.lib.mlx_vector_array_size(outputs)
             to = (C.c_int * len(out_axes))(*out_axes)
             code = self.lib.mlx_detail_vmap_replace(
                 C.byref(result), given, traced, outputs, axes,

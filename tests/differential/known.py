@@ -156,8 +156,8 @@ def _(case, wrong):
 
 @rule("convolution in groups over three axes")
 def _(case, wrong):
-    return is_(case, "conv.*3d") and "MLX refuses" in wrong and \
-        case.args["groups"] > 1
+    return is_(case, "conv.*") and "MLX refuses" in wrong and \
+        case.args["groups"] > 1 and case.args["input"].ndim >= 5
 
 
 @rule("`view` of an array that is not contiguous")
@@ -184,9 +184,53 @@ def _(case, wrong):
     return is_(case, "linspace.*") and case.args["dtype"] in arrays.INTS
 
 
-@rule("forward mode through `cumprod`")
+@rule("transforms that MLX lacks")
 def _(case, wrong):
-    return bool(case.transform) and "MLX refuses: RuntimeError: JVP" in wrong
+    return bool(case.transform) and "MLX refuses" in wrong
+
+
+@rule("gradient of a convolution that reads less than its input")
+def _(case, wrong):
+    return is_(case, "conv.*") and bool(case.transform) and \
+        case.transform[0] == "vjp" and ": shape" in wrong
+
+
+@rule("gradient and tangent of the value of `pad`")
+def _(case, wrong):
+    return is_(case, "pad.*") and bool(case.transform) and \
+        case.transform[1] == ["pad_value"] and ": shape" in wrong
+
+
+@rule("forward mode of `pad` in mode `reflect`")
+def _(case, wrong):
+    return is_(case, "pad.*") and bool(case.transform) and \
+        case.transform[0] == "jvp" and case.args["mode"] == "reflect" and \
+        1 in case.args["a"].shape
+
+
+@rule("`vmap` of a convolution in groups over its weight")
+def _(case, wrong):
+    return is_(case, "conv.*") and bool(case.transform) and \
+        case.transform[:2] == ("vmap", ["weight"]) and \
+        case.args["groups"] > 1
+
+
+@rule("`vmap` of a pair of different ranks")
+def _(case, wrong):
+    return bool(case.transform) and case.transform[0] == "vmap" and \
+        ": shape" in wrong and len({x.ndim for x in inputs(case)}) > 1
+
+
+@rule("forward mode of `addmm`, of `divmod`")
+def _(case, wrong):
+    return bool(case.transform) and case.transform[0] == "jvp" and \
+        is_(case, "addmm", "divmod") and "differ, first" in wrong
+
+
+@rule("gradient of `rope`, traditional over two dimensions")
+def _(case, wrong):
+    return bool(case.transform) and is_(case, "fast_rope.*") and \
+        case.args["traditional"] and case.args["dims"] == 2
 
 
 @rule("`hadamard_transform` of an empty array")

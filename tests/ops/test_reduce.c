@@ -95,6 +95,11 @@ static void test_count_nonzero(void **state)
         keep(array_of(QN_FLOAT32, VALUES(0, NAN, -0.0, 3), SHAPE(2, 2)));
     BUILD(n, qn_op_count_nonzero(&n, x, (int[]){1}, 1, false, S));
     check_type(n, QN_INT32, 2);
+    /* A comparison, not a cast: a count has no slope. */
+    const qn_array *sum = n;
+    while (sum->node && sum->node->op != QN_OP_NOT_EQUAL)
+        sum = sum->node->inputs[0];
+    assert_non_null(sum->node);
     check_values(n, 1, 1);
 }
 

@@ -159,7 +159,9 @@ def einsum(rng):
         shape = []
         for piece in part.replace("...", ".") :
             shape += list(dots) if piece == "." else [extent[piece]]
-        operands.append(some(rng, shape, one))
+        # What overflows on the way depends on the path.
+        operands.append(some(rng, shape, one, "tame"
+                             if one in arrays.HALVES else None))
     return product("mlx_einsum",
                    {"subscripts": text, "operands": operands},
                    lambda m, a: m.einsum(text, *a.operands),
@@ -311,5 +313,30 @@ def conv_ref(axes, stride, padding, dilation, groups, extra):
     return ref
 
 
+def conv_general(rng):
+    """Padding on each side for itself, spread inputs, turned kernels."""
+    axes = int(rng.integers(1, 4))
+    dtype = pick(rng, ["float32"] * 4 + ["float16", "bfloat16"])
+    groups = pick(rng, [1, 1, 2])
+    cin, cout = (groups * int(i) for i in rng.integers(1, 4, 2))
+    size = [int(i) for i in rng.integers(4, 8 if axes < 3 else 6, axes)]
+    kernel = [int(i) for i in rng.integers(1, 4, axes)]
+    stride, low, high, dilation, spread = (
+        [int(i) for i in rng.integers(a, b, axes)]
+        for a, b in ((1, 3), (0, 3), (0, 3), (1, 2), (1, 3)))
+    flip = bool(rng.random() < 0.4)
+    x = some(rng, [int(rng.integers(1, 3))] + size + [cin], dtype, "tame")
+    w = some(rng, [cout] + kernel + [cin // groups], dtype, "tame")
+    return Case("conv", "mlx_conv_general",
+                {"input": x, "weight": w, "stride": stride,
+                 "padding_lo": low, "padding_hi": high,
+                 "kernel_dilation": dilation, "input_dilation": spread,
+                 "groups": groups, "flip": flip},
+                lambda m, a: m.conv_general(
+                    a.input, a.weight, stride, (low, high), dilation, spread,
+                    groups, flip), "sum")
+
+
 GROUPS = [(matmul, 4), (addmm, 2), (inner, 3), (einsum, 3), (blocks, 3),
-          (conv, 5)]
+          (conv, 5),
+          (conv_general, 2)]
