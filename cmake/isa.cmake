@@ -1,14 +1,15 @@
 # The one place where instruction-set flags live.  A kernel file is named for
 # its level: backend/cpu/kernels/<family>/<isa>.c, isa being none, avx2,
-# avx512 or neon.  Files of another architecture are left out of the build;
+# avx512, vnni or neon.  Files of another architecture are left out of the build;
 # dispatch at run time picks among those that are in.
 set(QUERN_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(QUERN_ISA_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw
                      -mavx512dq -mavx512vl -mavx512cd)
+set(QUERN_ISA_vnni ${QUERN_ISA_avx512} -mavx512vnni)
 set(QUERN_ISA_neon "")
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  set(QUERN_ISAS avx2 avx512)
+  set(QUERN_ISAS avx2 avx512 vnni)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(QUERN_ISAS neon)
 else()
@@ -21,7 +22,7 @@ function(quern_isa_sources var)
   set(kept "")
   foreach(source ${${var}})
     get_filename_component(isa ${source} NAME_WE)
-    if(isa MATCHES "^(avx2|avx512|neon)$")
+    if(isa MATCHES "^(avx2|avx512|vnni|neon)$")
       if(NOT isa IN_LIST QUERN_ISAS)
         continue()
       endif()

@@ -183,6 +183,56 @@ int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
                            const mlx_vector_array biases, int group_size,
                            int bits, const char *mode, const mlx_stream s);
 
+/* --- Panels: products in 8-bit integers ----------------------------------- */
+
+/* Affine matrices that were laid out for products by 8-bit integers, with
+ * activations that are rounded to 15-bit integers (two of 8 bits), with a scale
+ * for each 32 elements of a row.  A row of a product has the same
+ * bits alone and among others, for any number of threads, on any processor. */
+typedef struct quern_panel_form {
+    int group_size; /* 16, 32, 64, 128 */
+    int bits;       /* 2, 3, 4, 5, 6, 8 */
+    int zero;       /* the code whose value is 0; -1: biases are stored */
+    mlx_dtype scale_dtype; /* float32, float16, bfloat16; of biases, too */
+    int cols;              /* elements of a row: a multiple of 32 */
+    int count;             /* matrices that lie one after the other, 1 to 3 */
+    int rows[3];
+} quern_panel_form;
+
+/* What is done before and after a product.  Empty handles leave a step out. */
+typedef struct quern_panel_steps {
+    mlx_array norm; /* x becomes rms_norm(x, norm, eps) first; [cols] */
+    float eps;
+    bool gate;          /* of two matrices, silu(first product) * second */
+    mlx_array residual; /* added to the one result; of its shape and dtype */
+} quern_panel_steps;
+
+/* Whether the functions below compute with panels: false over another
+ * library, where they return an error. */
+bool quern_panel_available(void);
+
+/* Lays matrices out: w[i] uint32 [rows, cols * bits / 32], scales[i] and, where
+ * form->zero is -1, biases[i] [rows, cols / group_size] of scale_dtype.  cols,
+ * count and rows of *form are results; the rest is given.  *res becomes a uint8
+ * array; the matrices are no longer needed when it has been evaluated. */
+int quern_panel_pack(mlx_array *res, quern_panel_form *form,
+                     const mlx_vector_array w, const mlx_vector_array scales,
+                     const mlx_vector_array biases, const mlx_stream s);
+
+/* x [..., cols] of float32, float16 or bfloat16 times the transposes of the
+ * matrices: *res becomes a list of form->count results [..., rows[i]] of the
+ * dtype of x; one with steps->gate.  `steps` may be NULL. */
+int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
+                       const mlx_array panels, const quern_panel_form *form,
+                       const quern_panel_steps *steps, const mlx_stream s);
+
+/* Rows `ids` (int32 or uint32; negative ones count from the end) of the one
+ * matrix of `panels` as [..., cols] of float32, float16 or bfloat16.  An id
+ * out of range is an error of the evaluation. */
+int quern_panel_rows(mlx_array *res, const mlx_array panels,
+                     const quern_panel_form *form, const mlx_array ids,
+                     mlx_dtype dtype, const mlx_stream s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -74,7 +74,9 @@ const char *quern_release(void);
 typedef struct quern_model quern_model;
 
 typedef enum quern_dtype {
-    QUERN_DTYPE_AUTO, /* activations: float32 on the CPU; cache: float16 */
+    /* Activations: float32 on the CPU, rounded to 15-bit integers, with a
+     * scale for each 32, where they meet packed weights.  Cache: float16. */
+    QUERN_DTYPE_AUTO,
     QUERN_DTYPE_F32,
     QUERN_DTYPE_F16,
     QUERN_DTYPE_BF16

@@ -33,11 +33,12 @@ static pthread_once_t facts_once = PTHREAD_ONCE_INIT;
 
 /* ---- instruction sets ---- */
 
-qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint64_t xcr0)
+qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx,
+                  uint64_t xcr0)
 {
     /* Intel's manual, CPUID and XCR0.  Leaf 1 ECX: FMA 12, OSXSAVE 27,
      * AVX 28, F16C 29.  Leaf 7 EBX: AVX2 5, BMI2 8, AVX512F 16, DQ 17, CD 28,
-     * BW 30, VL 31.  XCR0: SSE 1, AVX 2, mask and upper ZMM state 5 to 7. */
+     * BW 30, VL 31; ECX: VNNI 11.  XCR0: SSE 1, AVX 2, mask and upper ZMM state 5 to 7. */
     const uint32_t avx2_1 = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
     const uint32_t avx2_7 = 1u << 5 | 1u << 8;
     const uint32_t avx512_7 =
@@ -50,7 +51,7 @@ qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint64_t xcr0)
     if ((leaf7_ebx & avx512_7) != avx512_7 ||
         (xcr0 & avx512_state) != avx512_state)
         return QN_ISA_AVX2;
-    return QN_ISA_AVX512;
+    return leaf7_ecx & 1u << 11 ? QN_ISA_AVX512_VNNI : QN_ISA_AVX512;
 }
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -65,15 +66,17 @@ static uint64_t read_xcr0(void)
 
 static qn_isa find_isa(void)
 {
-    uint32_t a, b, c, d, leaf7_ebx = 0;
+    uint32_t a, b, c, d, leaf7_ebx = 0, leaf7_ecx = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d))
         return QN_ISA_NONE;
     uint32_t leaf1_ecx = c;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         leaf7_ebx = b;
+        leaf7_ecx = c;
+    }
     /* XGETBV itself is only there when the system has turned it on. */
     uint64_t xcr0 = leaf1_ecx & 1u << 27 ? read_xcr0() : 0;
-    return qn_isa_x86(leaf1_ecx, leaf7_ebx, xcr0);
+    return qn_isa_x86(leaf1_ecx, leaf7_ebx, leaf7_ecx, xcr0);
 }
 
 /* The brand string: 48 bytes of leaves 0x80000002 to 4, padded with spaces. */
@@ -142,6 +145,8 @@ const char *qn_isa_name(qn_isa isa)
         return "avx2";
     case QN_ISA_AVX512:
         return "avx512";
+    case QN_ISA_AVX512_VNNI:
+        return "avx512-vnni";
     case QN_ISA_NEON:
         return "neon";
     }

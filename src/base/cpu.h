@@ -11,14 +11,15 @@
 typedef enum qn_isa {
     QN_ISA_NONE,   /* portable C */
     QN_ISA_AVX2,   /* AVX2, FMA, F16C */
-    QN_ISA_AVX512, /* F, BW, DQ, VL, CD (Skylake-SP and later, Zen 4) */
-    QN_ISA_NEON    /* every aarch64 */
+    QN_ISA_AVX512, /* F, BW, DQ, VL, CD (Skylake-SP and later) */
+    QN_ISA_AVX512_VNNI, /* the same with VNNI (Cascade Lake, Zen 4) */
+    QN_ISA_NEON         /* every aarch64 */
 } qn_isa;
 
 /* The best level that the processor and the operating system offer; read
  * once.  */
 qn_isa qn_cpu_isa(void);
-/* "scalar", "avx2", "avx512", "neon". */
+/* "scalar", "avx2", "avx512", "avx512-vnni", "neon". */
 const char *qn_isa_name(qn_isa isa);
 /* Processor brand string, or the machine name where there is none. */
 const char *qn_cpu_name(void);
@@ -35,9 +36,11 @@ size_t qn_memory_limit(void);
 
 /* ---- the parts that decide, open to tests ---- */
 
-/* The level for an x86 processor: ECX of CPUID leaf 1, EBX of leaf 7, and the
- * register state the operating system saves (XCR0, 0 without XGETBV). */
-qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint64_t xcr0);
+/* The level for an x86 processor: ECX of CPUID leaf 1, EBX and ECX of leaf 7,
+ * and the register state the operating system saves (XCR0, 0 without
+ * XGETBV). */
+qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx,
+                  uint64_t xcr0);
 /* How many cores the processors i < count with allowed[i] are on, by the
  * topology below ROOT/sys ("" for the real one).  A processor without an
  * entry there counts as a core. */

@@ -162,3 +162,43 @@ int quern_kernel_register(const char *name, quern_kernel_fn fn)
                name ? name : "");
     return 1;
 }
+
+/* ---- panels ----
+ *
+ * Their use is products in 8-bit integers, which another library hasn't. */
+
+static int no_panels(void)
+{
+    _mlx_error(__FILE__, __LINE__,
+               "[panels] this array library has no products in 8-bit integers");
+    return 1;
+}
+
+bool quern_panel_available(void)
+{
+    return false;
+}
+
+int quern_panel_pack(mlx_array *res, quern_panel_form *form,
+                     const mlx_vector_array w, const mlx_vector_array scales,
+                     const mlx_vector_array biases, const mlx_stream s)
+{
+    (void)res, (void)form, (void)w, (void)scales, (void)biases, (void)s;
+    return no_panels();
+}
+
+int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
+                       const mlx_array panels, const quern_panel_form *form,
+                       const quern_panel_steps *more, const mlx_stream s)
+{
+    (void)res, (void)x, (void)panels, (void)form, (void)more, (void)s;
+    return no_panels();
+}
+
+int quern_panel_rows(mlx_array *res, const mlx_array panels,
+                     const quern_panel_form *form, const mlx_array ids,
+                     mlx_dtype dtype, const mlx_stream s)
+{
+    (void)res, (void)panels, (void)form, (void)ids, (void)dtype, (void)s;
+    return no_panels();
+}

@@ -94,10 +94,10 @@ static qn_status load_attention(qn_loader *l, layer_weights *w, int i)
         has_bias(l, c->attention_bias, "model.layers.0.self_attn.q_proj.bias");
     bool out_bias =
         has_bias(l, c->attention_bias, "model.layers.0.self_attn.o_proj.bias");
-    qn_matrix_spec q = {width, c->hidden, bias, c->heads};
-    qn_matrix_spec k = {kv_width, c->hidden, bias, c->kv_heads};
-    qn_matrix_spec v = {kv_width, c->hidden, bias, 0};
-    qn_matrix_spec o = {c->hidden, width, out_bias, 0};
+    qn_matrix_spec q = {width, c->hidden, bias, c->heads, true};
+    qn_matrix_spec k = {kv_width, c->hidden, bias, c->kv_heads, true};
+    qn_matrix_spec v = {kv_width, c->hidden, bias, 0, true};
+    qn_matrix_spec o = {c->hidden, width, out_bias, 0, false};
     qn_status status =
         qn_load_matrix(l, &w->q, &q, "model.layers.%d.self_attn.q_proj", i);
     if (!status)
@@ -111,8 +111,7 @@ static qn_status load_attention(qn_loader *l, layer_weights *w, int i)
             qn_load_matrix(l, &w->o, &o, "model.layers.%d.self_attn.o_proj", i);
     if (status || l->missing_count)
         return status;
-    return nn_group_make(&w->qkv, (const qn_matrix *[]){&w->q, &w->k, &w->v},
-                         3);
+    return nn_group_make(l, &w->qkv, (qn_matrix *[]){&w->q, &w->k, &w->v}, 3);
 }
 
 static qn_status load_mlp(qn_loader *l, mlp_weights *w, int i)
@@ -120,8 +119,8 @@ static qn_status load_mlp(qn_loader *l, mlp_weights *w, int i)
     const qn_config *c = l->config;
     int width = c->layer[i].intermediate;
     bool bias = has_bias(l, c->mlp_bias, "model.layers.0.mlp.down_proj.bias");
-    qn_matrix_spec in = {width, c->hidden, bias, 0};
-    qn_matrix_spec out = {c->hidden, width, bias, 0};
+    qn_matrix_spec in = {width, c->hidden, bias, 0, true};
+    qn_matrix_spec out = {c->hidden, width, bias, 0, false};
     qn_status status =
         qn_load_matrix(l, &w->gate, &in, "model.layers.%d.mlp.gate_proj", i);
     if (!status)
@@ -132,7 +131,7 @@ static qn_status load_mlp(qn_loader *l, mlp_weights *w, int i)
                                 "model.layers.%d.mlp.down_proj", i);
     if (status || l->missing_count)
         return status;
-    return nn_group_make(&w->in, (const qn_matrix *[]){&w->gate, &w->up}, 2);
+    return nn_group_make(l, &w->in, (qn_matrix *[]){&w->gate, &w->up}, 2);
 }
 
 static qn_status load_layer(qn_loader *l, layer_weights *w, int i)
@@ -167,7 +166,7 @@ static qn_status load_rope(llama *m, qn_loader *l)
 static qn_status load_ends(llama *m, qn_loader *l)
 {
     const qn_config *c = l->config;
-    qn_matrix_spec spec = {c->vocab_size, c->hidden, false, 0};
+    qn_matrix_spec spec = {c->vocab_size, c->hidden, false, 0, false};
     m->tied =
         c->tied == 1 || (c->tied < 0 && !qn_loader_has(l, "lm_head.weight"));
     qn_status status =
@@ -212,13 +211,14 @@ static qn_status llama_load(void **out, qn_loader *l)
     return status;
 }
 
-static mlx_array attention(const llama *m, nn *c, int i, mlx_array x,
-                           qn_kv_cache *cache)
+/* x + attention(norm(x)) */
+static mlx_array attend(const llama *m, nn *c, int i, mlx_array x,
+                        qn_kv_cache *cache)
 {
     const layer_weights *w = &m->layer[i];
     int offset = qn_kv_cache_length(cache);
     mlx_array qkv[3];
-    nn_linears(c, qkv, &w->qkv, x);
+    nn_linears(c, qkv, &w->qkv, x, (nn_norm){w->attention_norm, m->eps});
     mlx_array q = nn_split_heads(c, qkv[0], m->heads);
     mlx_array k = nn_split_heads(c, qkv[1], m->kv_heads);
     mlx_array v = nn_split_heads(c, qkv[2], m->kv_heads);
@@ -227,14 +227,15 @@ static mlx_array attention(const llama *m, nn *c, int i, mlx_array x,
     qn_attention how = {.scale = (float)(1 / sqrt(m->head_dim)),
                         .window = m->window[i]};
     mlx_array out = nn_attend(c, cache, i, q, k, v, &how);
-    return nn_linear(c, &w->o, nn_merge_heads(c, out));
+    return nn_linear_add(c, &w->o, nn_merge_heads(c, out), x);
 }
 
-static mlx_array mlp(nn *c, const mlp_weights *w, mlx_array x)
+/* x + mlp(norm(x)) */
+static mlx_array feed_forward(const llama *m, nn *c, int i, mlx_array x)
 {
-    mlx_array in[2];
-    nn_linears(c, in, &w->in, x);
-    return nn_linear(c, &w->down, nn_mul(c, nn_silu(c, in[0]), in[1]));
+    const layer_weights *w = &m->layer[i];
+    mlx_array h = nn_gated(c, &w->mlp.in, x, (nn_norm){w->mlp_norm, m->eps});
+    return nn_linear_add(c, &w->mlp.down, h, x);
 }
 
 static mlx_array llama_forward(const void *state, nn *c, mlx_array ids,
@@ -242,13 +243,8 @@ static mlx_array llama_forward(const void *state, nn *c, mlx_array ids,
 {
     const llama *m = state;
     mlx_array x = nn_embed(c, &m->embed, ids, m->dtype);
-    for (int i = 0; i < m->layers; i++) {
-        const layer_weights *w = &m->layer[i];
-        mlx_array y = nn_rms_norm(c, x, w->attention_norm, m->eps);
-        x = nn_add(c, x, attention(m, c, i, y, cache));
-        y = nn_rms_norm(c, x, w->mlp_norm, m->eps);
-        x = nn_add(c, x, mlp(c, &w->mlp, y));
-    }
+    for (int i = 0; i < m->layers; i++)
+        x = feed_forward(m, c, i, attend(m, c, i, x, cache));
     if (last_only)
         x = nn_last(c, x);
     x = nn_rms_norm(c, x, m->norm, m->eps);

@@ -26,6 +26,7 @@ void qn_matrix_clear(qn_matrix *m)
     drop(&m->scales);
     drop(&m->biases);
     drop(&m->bias);
+    qn_panels_clear(&m->panels);
 }
 
 void qn_loader_clear(qn_loader *loader)
@@ -468,6 +469,7 @@ static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
         return status;
     m->packed = true;
     m->quant = (qn_quant){QN_MODE_AFFINE, 32, bits};
+    m->zero = qn_pack_zero(w->type);
     packed_storage s = {0};
     mlx_dtype dtype = MLX_FLOAT16;
     status = pack_blocks(m, w, source_row, &s, &dtype);
@@ -539,6 +541,7 @@ static qn_status packed_matrix(qn_loader *loader, qn_matrix *m,
     if (status)
         return fail_at(loader, status, module);
     m->packed = true;
+    m->zero = -1;
     correct_mode(loader, m, module);
     if ((status = qn_quant_check(&m->quant, module)))
         return fail_at(loader, status, module);
@@ -564,6 +567,81 @@ static qn_status packed_matrix(qn_loader *loader, qn_matrix *m,
     if (!status && m->weight.ctx && m->scales.ctx)
         count_packed(loader, m);
     return status;
+}
+
+/* ---- panels ---- */
+
+void qn_panels_clear(qn_panels *panels)
+{
+    drop(&panels->data);
+    *panels = (qn_panels){.form = {0}};
+}
+
+static bool can_lay_out(const qn_loader *loader, qn_matrix *const *w, int count)
+{
+    if (!loader->int8 || !quern_panel_available())
+        return false;
+    const qn_matrix *first = w[0];
+    for (int i = 0; i < count; i++) {
+        const qn_matrix *m = w[i];
+        /* A missing tensor is reported at the end. */
+        if (!m->packed || m->quant.mode != QN_MODE_AFFINE || m->cols % 32 ||
+            !m->weight.ctx || !m->scales.ctx || !m->biases.ctx)
+            return false;
+        if (m->quant.bits != first->quant.bits ||
+            m->quant.group != first->quant.group || m->cols != first->cols ||
+            m->zero != first->zero ||
+            mlx_array_dtype(m->scales) != mlx_array_dtype(first->scales) ||
+            mlx_array_dtype(m->biases) != mlx_array_dtype(m->scales))
+            return false;
+    }
+    return true;
+}
+
+qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
+                     int count)
+{
+    if (!can_lay_out(loader, w, count))
+        return QN_OK;
+    const qn_matrix *first = w[0];
+    qn_panels made = {.form = {.group_size = first->quant.group,
+                               .bits = first->quant.bits,
+                               .zero = first->zero,
+                               .scale_dtype = mlx_array_dtype(first->scales)}};
+    mlx_vector_array lists[3];
+    qn_status status = QN_OK;
+    for (int k = 0; k < 3; k++) {
+        lists[k] = mlx_vector_array_new();
+        if (!status)
+            status = qn_engine_made(lists[k].ctx);
+    }
+    for (int i = 0; i < count && !status; i++) {
+        mlx_array parts[] = {w[i]->weight, w[i]->scales, w[i]->biases};
+        for (int k = 0; k < 3 && !status; k++)
+            status =
+                qn_engine(mlx_vector_array_append_value(lists[k], parts[k]));
+    }
+    if (!status)
+        status =
+            qn_engine(quern_panel_pack(&made.data, &made.form, lists[0],
+                                       lists[1], lists[2], loader->stream));
+    for (int k = 0; k < 3; k++)
+        if (lists[k].ctx)
+            mlx_vector_array_free(lists[k]);
+    /* Now, one after the other: both forms of all would be twice the file. */
+    if (!status)
+        status = qn_engine(mlx_array_eval(made.data));
+    if (status) {
+        qn_panels_clear(&made);
+        return status;
+    }
+    for (int i = 0; i < count; i++) {
+        drop(&w[i]->weight);
+        drop(&w[i]->scales);
+        drop(&w[i]->biases);
+    }
+    *out = made;
+    return QN_OK;
 }
 
 static qn_status load_weight(qn_loader *loader, qn_matrix *m,
@@ -603,6 +681,8 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
         status = load_vector(loader, &m->bias, spec->rows, name, source_row);
     }
     qn_free(source_row);
+    if (!status && !spec->grouped)
+        status = qn_lay_out(loader, &m->panels, &m, 1);
     return status;
 }
 

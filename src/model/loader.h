@@ -15,6 +15,15 @@
 #include "weights.h"
 
 #include <mlx/c/mlx.h>
+#include <quern/ext.h>
+
+/* Packed matrices laid out for products in 8-bit integers (ext.h). */
+typedef struct qn_panels {
+    mlx_array data; /* no array: there are none */
+    quern_panel_form form;
+} qn_panels;
+
+void qn_panels_clear(qn_panels *panels);
 
 /* A weight matrix [rows, cols], dense or packed, perhaps with a bias. */
 typedef struct qn_matrix {
@@ -24,7 +33,10 @@ typedef struct qn_matrix {
     mlx_array weight;         /* dense: [rows, cols]; packed: uint32 words */
     mlx_array turned;         /* dense: a view [cols, rows] of weight */
     mlx_array scales, biases; /* packed; biases only in affine mode */
-    mlx_array bias;           /* [rows], or no array */
+    int zero; /* packed, affine: the code whose value is 0, or -1: any bias */
+    /* Instead of weight, scales and biases, where the loader lays them out. */
+    qn_panels panels;
+    mlx_array bias; /* [rows], or no array */
 } qn_matrix;
 
 void qn_matrix_clear(qn_matrix *matrix);
@@ -35,6 +47,7 @@ typedef struct qn_loader {
     qn_weights *weights;
     qn_config *config;
     mlx_dtype dtype; /* of activations: small weights are converted to it */
+    bool int8;       /* lay packed matrices out for products in 8 bits */
     mlx_stream stream;
     qn_warn_fn warn; /* may be NULL */
     void *warn_data;
@@ -59,6 +72,8 @@ typedef struct qn_matrix_spec {
     /* GGUF files of some families store the rows of each of so many heads
      * for rotation of adjacent pairs; 0: plain order. */
     int paired_heads;
+    /* It will be laid out with others (qn_lay_out), not by itself. */
+    bool grouped;
 } qn_matrix_spec;
 
 /* Loads MODULE.weight (with .scales and .biases, and .bias), where MODULE is
@@ -66,6 +81,11 @@ typedef struct qn_matrix_spec {
 qn_status qn_load_matrix(qn_loader *loader, qn_matrix *out,
                          const qn_matrix_spec *spec, const char *fmt, ...)
     QN_PRINTF(4, 5);
+/* Lays `count` packed matrices out together if the loader does that and they
+ * are packed alike; they keep their biases and nothing else then.  *out stays
+ * without panels if not. */
+qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
+                     int count);
 /* Loads a vector of `size` floats in the dtype of activations. */
 qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
                          const char *fmt, ...) QN_PRINTF(4, 5);

@@ -10,6 +10,7 @@ typedef struct qn_model qn_model;
 
 typedef struct qn_model_options {
     mlx_dtype dtype; /* of activations */
+    bool int8; /* products with packed weights in 8-bit integers, if possible */
     mlx_stream stream;
     bool lenient;    /* leftover tensors are a warning */
     qn_warn_fn warn; /* may be NULL */

@@ -112,18 +112,63 @@ static mlx_array dense_linear(nn *c, const qn_matrix *w, mlx_array x)
     STEP(mlx_matmul(&res, x, w->turned, c->stream));
 }
 
-mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
+static mlx_array element(nn *c, mlx_vector_array list, size_t i)
+{
+    STEP(mlx_vector_array_get(&res, list, i));
+}
+
+/* out[i]: products with all of `panels`, `count` of them, after and before the
+ * given steps. */
+static void panel_products(nn *c, mlx_array *out, int count,
+                           const qn_panels *panels, mlx_array x,
+                           const quern_panel_steps *steps)
+{
+    mlx_vector_array list = {NULL};
+    if (!c->status)
+        c->status = qn_engine(quern_panel_matmul(
+            &list, x, panels->data, &panels->form, steps, c->stream));
+    for (int i = 0; i < count; i++)
+        out[i] = element(c, list, (size_t)i);
+    if (list.ctx)
+        mlx_vector_array_free(list);
+}
+
+static mlx_array panel_linear(nn *c, const qn_matrix *w, mlx_array x,
+                              mlx_array residual)
+{
+    mlx_array y;
+    panel_products(c, &y, 1, &w->panels, x,
+                   &(quern_panel_steps){.residual = residual});
+    return y;
+}
+
+static mlx_array plain_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
     mlx_array y = w->packed ? packed_linear(c, w, x) : dense_linear(c, w, x);
     /* Scales of a wider type promote the product. */
     if (!c->status)
         y = nn_astype(c, y, mlx_array_dtype(x));
+    return y;
+}
+
+mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
+{
+    mlx_array y = w->panels.data.ctx ? panel_linear(c, w, x, none)
+                                     : plain_linear(c, w, x);
     return w->bias.ctx ? nn_add(c, y, w->bias) : y;
+}
+
+mlx_array nn_linear_add(nn *c, const qn_matrix *w, mlx_array x,
+                        mlx_array residual)
+{
+    if (w->panels.data.ctx && !w->bias.ctx)
+        return panel_linear(c, w, x, residual);
+    return nn_add(c, residual, nn_linear(c, w, x));
 }
 
 /* ---- weights that share their input ---- */
 
-static bool packed_alike(const qn_matrix *const *w, int count)
+static bool packed_alike(qn_matrix *const *w, int count)
 {
     const qn_quant *q = &w[0]->quant;
     for (int i = 0; i < count; i++)
@@ -159,12 +204,21 @@ static qn_status list_parts(nn_group *g)
     return status;
 }
 
-qn_status nn_group_make(nn_group *out, const qn_matrix *const *w, int count)
+qn_status nn_group_make(qn_loader *loader, nn_group *out, qn_matrix *const *w,
+                        int count)
 {
-    nn_group g = {.count = count, .fused = packed_alike(w, count)};
+    nn_group g = {.count = count};
     for (int i = 0; i < count; i++)
         g.w[i] = w[i];
-    qn_status status = g.fused ? list_parts(&g) : QN_OK;
+    qn_status status = qn_lay_out(loader, &g.panels, w, count);
+    if (!status && !g.panels.data.ctx) {
+        /* Matrices of different forms may still have panels of their own. */
+        for (int i = 0; i < count && !status; i++)
+            status = qn_lay_out(loader, &w[i]->panels, &w[i], 1);
+        g.fused = !w[0]->panels.data.ctx && packed_alike(w, count);
+        if (!status && g.fused)
+            status = list_parts(&g);
+    }
     if (status)
         nn_group_clear(&g);
     else
@@ -174,6 +228,7 @@ qn_status nn_group_make(nn_group *out, const qn_matrix *const *w, int count)
 
 void nn_group_clear(nn_group *g)
 {
+    qn_panels_clear(&g->panels);
     if (g->words.ctx)
         mlx_vector_array_free(g->words);
     if (g->scales.ctx)
@@ -181,11 +236,6 @@ void nn_group_clear(nn_group *g)
     if (g->biases.ctx)
         mlx_vector_array_free(g->biases);
     *g = (nn_group){.count = 0};
-}
-
-static mlx_array element(nn *c, mlx_vector_array list, size_t i)
-{
-    STEP(mlx_vector_array_get(&res, list, i));
 }
 
 static void fused_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x)
@@ -201,21 +251,56 @@ static void fused_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x)
         mlx_vector_array_free(list);
 }
 
-void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x)
+static quern_panel_steps steps_of(nn_norm norm)
+{
+    return (quern_panel_steps){.norm = norm.weight, .eps = (float)norm.eps};
+}
+
+static bool has_bias(const nn_group *g)
+{
+    for (int i = 0; i < g->count; i++)
+        if (g->w[i]->bias.ctx)
+            return true;
+    return false;
+}
+
+void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x,
+                nn_norm norm)
 {
     for (int i = 0; i < g->count; i++)
         out[i] = none;
     if (c->status)
         return;
-    if (!g->fused) {
-        for (int i = 0; i < g->count; i++)
-            out[i] = nn_linear(c, g->w[i], x);
-        return;
+    if (g->panels.data.ctx) {
+        quern_panel_steps steps = steps_of(norm);
+        panel_products(c, out, g->count, &g->panels, x, &steps);
+    } else {
+        x = nn_rms_norm(c, x, norm.weight, norm.eps);
+        if (c->status)
+            return;
+        if (!g->fused) {
+            for (int i = 0; i < g->count; i++)
+                out[i] = nn_linear(c, g->w[i], x);
+            return;
+        }
+        fused_linears(c, out, g, x);
     }
-    fused_linears(c, out, g, x);
     for (int i = 0; i < g->count; i++)
         if (g->w[i]->bias.ctx)
             out[i] = nn_add(c, out[i], g->w[i]->bias);
+}
+
+mlx_array nn_gated(nn *c, const nn_group *g, mlx_array x, nn_norm norm)
+{
+    mlx_array out[NN_GROUP];
+    if (g->panels.data.ctx && !has_bias(g)) {
+        quern_panel_steps steps = steps_of(norm);
+        steps.gate = true;
+        panel_products(c, out, 1, &g->panels, x, &steps);
+        return out[0];
+    }
+    nn_linears(c, out, g, x, norm);
+    return nn_mul(c, nn_silu(c, out[0]), out[1]);
 }
 
 static mlx_array take_rows(nn *c, mlx_array x, mlx_array ids)
@@ -231,8 +316,17 @@ static mlx_array dequantize(nn *c, const qn_matrix *w, mlx_array words,
                         none, (mlx_optional_dtype){dtype, true}, c->stream));
 }
 
+static mlx_array panel_rows(nn *c, const qn_panels *panels, mlx_array ids,
+                            mlx_dtype dtype)
+{
+    STEP(quern_panel_rows(&res, panels->data, &panels->form, ids, dtype,
+                          c->stream));
+}
+
 mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype)
 {
+    if (w->panels.data.ctx)
+        return panel_rows(c, &w->panels, ids, dtype);
     if (!w->packed)
         return nn_astype(c, take_rows(c, w->weight, ids), dtype);
     mlx_array words = take_rows(c, w->weight, ids);

@@ -43,22 +43,38 @@ mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
 /* x w^T + bias, in the dtype of x. */
 mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x);
 
+/* x w^T + bias + residual. */
+mlx_array nn_linear_add(nn *c, const qn_matrix *w, mlx_array x,
+                        mlx_array residual);
+
 /* Up to 3 weights that are multiplied with the same x, in one step where they
  * are packed alike. */
 enum { NN_GROUP = 3 };
 typedef struct nn_group {
     const qn_matrix *w[NN_GROUP]; /* borrowed */
     int count;
+    qn_panels panels; /* of all of them, or none */
     bool fused;
     mlx_vector_array words, scales, biases; /* if fused */
 } nn_group;
 
-/* The matrices must outlive the group.  The caller owns *out
- * (nn_group_clear). */
-qn_status nn_group_make(nn_group *out, const qn_matrix *const *w, int count);
+/* The matrices, loaded as `grouped`, must outlive the group.  The caller owns
+ * *out (nn_group_clear). */
+qn_status nn_group_make(qn_loader *loader, nn_group *out, qn_matrix *const *w,
+                        int count);
 void nn_group_clear(nn_group *group);
-/* out[i] is x w[i]^T + bias, in the dtype of x. */
-void nn_linears(nn *c, mlx_array *out, const nn_group *group, mlx_array x);
+
+/* A norm that comes before products: nn_rms_norm(x, weight, eps). */
+typedef struct nn_norm {
+    mlx_array weight;
+    double eps;
+} nn_norm;
+
+/* out[i] is norm(x) w[i]^T + bias, in the dtype of x. */
+void nn_linears(nn *c, mlx_array *out, const nn_group *group, mlx_array x,
+                nn_norm norm);
+/* silu(first) * second of a group of two. */
+mlx_array nn_gated(nn *c, const nn_group *group, mlx_array x, nn_norm norm);
 
 /* Rows of w for int32 ids [1, T], as [1, T, cols] of `dtype`. */
 mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype);

@@ -10,6 +10,20 @@ int qn_pack_bits(int gguf_type)
     return qn_gguf_group_bits(gguf_type);
 }
 
+int qn_pack_zero(int gguf_type)
+{
+    switch (gguf_type) {
+    case QN_GGUF_Q4_0_T:
+        return 8;
+    case QN_GGUF_Q5_0_T:
+        return 16;
+    case QN_GGUF_Q8_0_T:
+        return 128;
+    default:
+        return -1;
+    }
+}
+
 /* Sizes of a row. */
 typedef struct row {
     size_t blocks, bytes, words;

@@ -11,6 +11,8 @@
 
 /* Bits of the affine form of a block type; 0 when it has none. */
 int qn_pack_bits(int gguf_type);
+/* The code whose value is 0 where the format fixes it, else -1. */
+int qn_pack_zero(int gguf_type);
 
 /* Where packed rows go.  Scales and biases are float16 bits. */
 typedef struct qn_packed_rows {

@@ -9,6 +9,7 @@
 #define QN_OPS_OPS_H
 
 #include "core/node.h"
+#include "panel.h"
 
 typedef enum qn_op {
 #define QN_UNARY(id, ...) QN_OP_##id,
@@ -429,6 +430,26 @@ qn_status qn_op_quantized_matmul_keep(qn_array **out, qn_array *x, qn_array *w,
                                       qn_array *scales, qn_array *biases,
                                       int group_size, int bits,
                                       const char *mode, qn_stream *s);
+
+/* ---- panel.c: packed matrices for products in 8-bit integers ---- */
+
+/* The affine matrices w[i] (with scales[i], biases[i]; biases is NULL for a
+ * form with a zero) of one form, [rows, cols * bits / 32] each, as panels. */
+qn_status qn_op_panel_pack(qn_array **out, const qn_panel_form *form,
+                           size_t count, qn_array *const *w,
+                           qn_array *const *scales, qn_array *const *biases,
+                           qn_stream *s);
+/* Products with them; norm and residual may be NULL.  Stores p->count arrays,
+ * one with p->gate. */
+typedef struct qn_panel_matmul_params qn_panel_matmul_params;
+qn_status qn_op_panel_matmul(qn_array **out, qn_array *x, qn_array *panels,
+                             qn_array *norm, qn_array *residual,
+                             const qn_panel_matmul_params *p, qn_stream *s);
+/* Rows of the one matrix of `panels` in the type `dtype`. */
+typedef struct qn_panel_params qn_panel_params;
+qn_status qn_op_panel_rows(qn_array **out, qn_array *panels, qn_array *ids,
+                           const qn_panel_params *p, qn_dtype dtype,
+                           qn_stream *s);
 
 /* ---- fast.c ---- */
 

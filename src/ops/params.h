@@ -5,6 +5,8 @@
 #ifndef QN_OPS_PARAMS_H
 #define QN_OPS_PARAMS_H
 
+#include "panel.h"
+
 #include "core/array.h"
 
 /* UNARY, BINARY, SELECT: none.  Inputs have the operand type already;
@@ -256,6 +258,26 @@ typedef struct qn_quant_params {
 /* MASKED_SCATTER: inputs a, mask (bool, of a's shape), src (one dimension, of
  * a's dtype).  Element i of src replaces the i-th element of a, in row-major
  * order, where the mask is true; QN_E_ARG for a src that is too short. */
+/* PANEL_PACK: inputs w, scales, (biases) of each of `count` affine matrices;
+ * output uint8 [panels, bytes of a panel], the matrices one after the other,
+ * each from a panel's beginning.  PANEL_ROWS: inputs panels of one matrix,
+ * int32 or uint32 ids; output [..., cols]. */
+typedef struct qn_panel_params {
+    qn_panel_form form;
+    int count, cols;
+    int rows[QN_PANEL_PARTS];
+} qn_panel_params;
+
+/* PANEL_MATMUL: inputs x [..., cols], panels, (norm weight [cols]), (residual);
+ * outputs one for each matrix, [..., rows], of the type of x.  x is normed
+ * first (rms_norm); with `gate` there are two matrices of equal rows and one
+ * output, silu(first) * second; the residual, of the one output's shape, is
+ * added last. */
+typedef struct qn_panel_matmul_params {
+    qn_panel_params w;
+    float eps;
+    bool has_norm, has_residual, gate;
+} qn_panel_matmul_params;
 
 /* SOFTMAX, LOGSUMEXP: floats, along the last axis.  Arithmetic is in float for
  * half types whatever `precise` says. LOGSUMEXP's output has last dimension 1.

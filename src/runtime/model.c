@@ -437,6 +437,7 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
 {
     qn_model_options model_options = {
         .dtype = m->dtype,
+        .int8 = options->dtype == QUERN_DTYPE_AUTO,
         .stream = m->stream,
         .lenient = options->lenient_weights,
         .warn = warn,

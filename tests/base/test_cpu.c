@@ -16,33 +16,43 @@
 static void test_avx512_needs_the_system_to_save_its_registers(void **state)
 {
     (void)state;
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0xe7), QN_ISA_AVX512);
+    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0xe7), QN_ISA_AVX512);
     /* Each of the mask, upper-half and upper-sixteen states is needed. */
     for (int bit = 5; bit <= 7; bit++)
         assert_int_equal(
-            qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0xe7 & ~(1u << bit)),
+            qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0xe7 & ~(1u << bit)),
             QN_ISA_AVX2);
     for (int bit = 1; bit <= 2; bit++)
         assert_int_equal(
-            qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0xe7 & ~(1u << bit)),
+            qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0xe7 & ~(1u << bit)),
             QN_ISA_NONE);
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0), QN_ISA_NONE);
+    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0), QN_ISA_NONE);
+}
+
+static void test_vnni_is_a_level_above_avx512(void **state)
+{
+    (void)state;
+    uint32_t vnni = 1u << 11;
+    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, vnni, 0xe7),
+                     QN_ISA_AVX512_VNNI);
+    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX2_LEAF7, vnni, 0xe7),
+                     QN_ISA_AVX2);
 }
 
 static void test_every_feature_of_a_level_is_needed(void **state)
 {
     (void)state;
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX2_LEAF7, 0x07), QN_ISA_AVX2);
+    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX2_LEAF7, 0, 0x07), QN_ISA_AVX2);
     for (int bit = 0; bit < 32; bit++) {
         uint32_t one = 1u << bit;
         if (AVX2_LEAF1 & one)
-            assert_int_equal(qn_isa_x86(AVX2_LEAF1 & ~one, AVX512_LEAF7, 0xe7),
+            assert_int_equal(qn_isa_x86(AVX2_LEAF1 & ~one, AVX512_LEAF7, 0, 0xe7),
                              QN_ISA_NONE);
         if (AVX2_LEAF7 & one)
-            assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7 & ~one, 0xe7),
+            assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7 & ~one, 0, 0xe7),
                              QN_ISA_NONE);
         else if (AVX512_LEAF7 & one)
-            assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7 & ~one, 0xe7),
+            assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7 & ~one, 0, 0xe7),
                              QN_ISA_AVX2);
     }
 }
@@ -61,9 +71,11 @@ static void test_the_level_found_is_one_that_runs(void **state)
                   __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl") &&
                   __builtin_cpu_supports("avx512cd");
-    assert_int_equal(isa, avx512 ? QN_ISA_AVX512
-                          : avx2 ? QN_ISA_AVX2
-                                 : QN_ISA_NONE);
+    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    assert_int_equal(isa, vnni     ? QN_ISA_AVX512_VNNI
+                          : avx512 ? QN_ISA_AVX512
+                          : avx2   ? QN_ISA_AVX2
+                                   : QN_ISA_NONE);
 #elif defined(__aarch64__)
     assert_int_equal(isa, QN_ISA_NEON);
 #endif
@@ -169,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_avx512_needs_the_system_to_save_its_registers),
+        cmocka_unit_test(test_vnni_is_a_level_above_avx512),
         cmocka_unit_test(test_every_feature_of_a_level_is_needed),
         cmocka_unit_test(test_the_level_found_is_one_that_runs),
         cmocka_unit_test(test_the_processor_has_a_name),

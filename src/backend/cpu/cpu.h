@@ -20,6 +20,8 @@ qn_status qn_cpu_try(qn_node *node, bool *done);
 qn_status qn_cpu_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_dequantize(qn_node *node, bool *done);
+qn_status qn_cpu_panel_pack(qn_node *node, bool *done);
+qn_status qn_cpu_panel_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_attention(qn_node *node, bool *done);
 qn_status qn_cpu_unary(qn_node *node, bool *done);
 qn_status qn_cpu_binary(qn_node *node, bool *done);

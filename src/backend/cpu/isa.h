@@ -7,8 +7,9 @@
 static inline bool qn_isa_usable(qn_isa isa)
 {
     qn_isa have = qn_cpu_isa();
+    /* The levels of one architecture stand in order. */
     return isa == QN_ISA_NONE || isa == have ||
-           (isa == QN_ISA_AVX2 && have == QN_ISA_AVX512);
+           (have != QN_ISA_NEON && isa < have);
 }
 
 #endif

@@ -1,0 +1,17 @@
+/* vnni.c: products in 8-bit integers for AVX-512 with VNNI. */
+#include "panel.h"
+
+#include "backend/cpu/simd_avx512.h"
+
+#undef FN
+#define FN(name) name##_vnni
+#define TILE_M 8
+
+#define vi_dot(acc, c, q, bits)                                                \
+    ((VI)_mm512_dpbusd_epi32((__m512i)(acc), (__m512i)(c), (__m512i)(q)))
+#define vi_bytes(to, v)                                                        \
+    _mm_storeu_si128((__m128i *)(void *)(to),                                  \
+                     _mm512_cvtepi32_epi8((__m512i)(v)))
+#define vf_fused(a, b, c) vf_fma(a, b, c)
+
+#include "panel.inc"

@@ -1,0 +1,332 @@
+/* panel.c: packed matrices as panels, and products with them in 8-bit
+ * integers (kernels/panel/panel.h).
+ *
+ * A product has two regions: rows of x are normed and made into tiles, then
+ * threads share the panels, and the blocks of rows where there are many.  What
+ * follows the product (gate, residual) is done while a panel's 16 columns are
+ * at hand.  A few rows of x, as in decoding, are made into a tile by the
+ * calling thread: a region would take longer. */
+#include "cpu.h"
+
+#include "backend/common/output.h"
+#include "backend/common/panel.h"
+#include "backend/common/plan.h"
+#include "backend/cpu/kernels/panel/panel.h"
+#include "backend/cpu/kernels/rows/rows.h"
+#include "base/alloc.h"
+#include "ops/ops.h"
+#include "ops/params.h"
+#include "pool.h"
+
+#include <string.h>
+
+enum {
+    BLOCK = 64,               /* rows of x that pass by a panel together */
+    FEW = QN_PANEL_TILE,      /* rows that are not worth a region */
+    GRAIN_BYTES = 24 * 1024,  /* of panels that are not shared */
+    GRAIN_MACS = 1024 * 1024, /* the same where there are many rows */
+    PACK_BYTES = 64 * 1024
+};
+
+static bool narrow_float(qn_dtype type)
+{
+    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
+}
+
+static bool rows_contiguous(const qn_array *array)
+{
+    int last = array->ndim - 1;
+    return array->size &&
+           (array->strides[last] == 1 || array->shape[last] == 1);
+}
+
+/* ---- packing ---- */
+
+typedef struct pack_job {
+    const qn_panel_params *p;
+    qn_array *const *in; /* words, scales, biases */
+    size_t rows, bytes;  /* of the matrix; of a panel */
+    uint8_t *out;
+} pack_job;
+
+static void pack_panels(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const pack_job *job = ctx;
+    const qn_panel_form *form = &job->p->form;
+    int64_t item = (int64_t)qn_dtype_size(form->scale_type);
+    const qn_array *w = job->in[0], *scales = job->in[1];
+    const qn_array *biases = form->biased ? job->in[2] : scales;
+    qn_panel_source source = {.k = (size_t)job->p->cols,
+                              .word_step = w->strides[0] * 4,
+                              .scale_step = scales->strides[0] * item,
+                              .bias_step = biases->strides[0] * item};
+    for (size_t i = begin; i < end; i++) {
+        int64_t row = (int64_t)(i * QN_PANEL_ROWS);
+        size_t left = job->rows - (size_t)row;
+        source.rows = left < QN_PANEL_ROWS ? left : QN_PANEL_ROWS;
+        source.words = (const char *)qn_array_data(w) + row * source.word_step;
+        source.scales =
+            (const char *)qn_array_data(scales) + row * source.scale_step;
+        source.biases =
+            (const char *)qn_array_data(biases) + row * source.bias_step;
+        qn_panel_pack(job->out + i * job->bytes, form, &source);
+    }
+}
+
+qn_status qn_cpu_panel_pack(qn_node *node, bool *done)
+{
+    const qn_panel_params *p = node->params;
+    for (int i = 0; i < node->ninputs; i++)
+        if (!rows_contiguous(node->inputs[i]))
+            return QN_OK;
+    qn_status status = qn_array_alloc(node->outputs[0]);
+    if (status)
+        return status;
+    *done = true;
+    size_t bytes = qn_panel_bytes(&p->form, (size_t)p->cols);
+    uint8_t *out = qn_array_data(node->outputs[0]);
+    for (int i = 0; i < p->count; i++) {
+        size_t panels = qn_panel_count(p->rows[i]);
+        pack_job job = {p, node->inputs + i * (p->form.biased ? 3 : 2),
+                        (size_t)p->rows[i], bytes, out};
+        qn_pool_split(pack_panels, &job, panels, PACK_BYTES / bytes + 1, 1);
+        out += panels * bytes;
+    }
+    return QN_OK;
+}
+
+/* ---- products ---- */
+
+typedef struct panel_job {
+    const qn_panel_kernel *kernel;
+    const qn_rows_kernel *rows;
+    const qn_panel_matmul_params *p;
+    size_t m, k;
+    /* x: a point per row. */
+    const qn_array *x;
+    qn_plan lines;
+    const float *norm;
+    char *scratch; /* a row of floats per worker */
+    size_t scratch_stride;
+    /* Tiles, one after the other. */
+    char *tiles;
+    size_t tile_bytes; /* of a full one */
+    /* Panels. */
+    const uint8_t *panels;
+    size_t panel_bytes;
+    size_t units;                     /* panels, or pairs of them */
+    size_t blocks;                    /* of rows */
+    size_t first[QN_PANEL_PARTS + 1]; /* panel of each matrix */
+    qn_array *const *out;
+    const char *residual; /* NULL: none; laid out as out[0] */
+} panel_job;
+
+/* Row `i` of x as floats, normed: where it lies or in `room`. */
+static const float *x_row(const panel_job *job, size_t i, float *room)
+{
+    int64_t at[QN_PLAN_OPERANDS];
+    qn_plan_offsets(&job->lines, i, at);
+    const void *row = (const char *)qn_array_data(job->x) +
+                      at[0] * (int64_t)qn_array_itemsize(job->x);
+    if (job->x->dtype != QN_FLOAT32) {
+        qn_cpu_widen(room, row, job->k, job->x->dtype);
+        row = room;
+    }
+    if (!job->norm)
+        return row;
+    job->rows->rms_norm(room, row, job->k, job->p->eps, job->norm);
+    return room;
+}
+
+static void make_tiles(void *ctx, size_t begin, size_t end, int worker)
+{
+    const panel_job *job = ctx;
+    const qn_panel_form *form = &job->p->w.form;
+    float *room =
+        (float *)(void *)(job->scratch + (size_t)worker * job->scratch_stride);
+    for (size_t row = begin; row < end;) {
+        size_t rows = qn_panel_tile(end - row);
+        char *tile = job->tiles + row / QN_PANEL_TILE * job->tile_bytes;
+        /* Tiles of a rest follow one another in the space of a full one. */
+        if (row % QN_PANEL_TILE)
+            tile += qn_panel_x_bytes(form, job->k, row % QN_PANEL_TILE);
+        for (size_t r = 0; r < rows; r++)
+            job->kernel->quantize(tile, form, x_row(job, row + r, room), job->k,
+                                  r, rows);
+        row += rows;
+    }
+}
+
+/* rows x 16 numbers of a result, from column `column` on. */
+static void store(const panel_job *job, int part, size_t row, size_t rows,
+                  size_t column, float *values)
+{
+    const qn_array *out = job->out[part];
+    size_t n = (size_t)job->p->w.rows[part], item = qn_array_itemsize(out);
+    size_t count = n - column < QN_PANEL_ROWS ? n - column : QN_PANEL_ROWS;
+    for (size_t r = 0; r < rows; r++, values += QN_PANEL_ROWS) {
+        size_t at = ((row + r) * n + column) * item;
+        char *to = (char *)qn_array_data(out) + at;
+        if (job->residual) {
+            float more[QN_PANEL_ROWS];
+            qn_cpu_widen(more, job->residual + at, count, out->dtype);
+            for (size_t i = 0; i < count; i++)
+                values[i] = more[i] + values[i];
+        }
+        qn_cpu_narrow(to, values, count, out->dtype);
+    }
+}
+
+/* Unit `unit` with the tile at `tile`. */
+static void run_tile(const panel_job *job, size_t unit, char *tile, size_t row,
+                     size_t rows)
+{
+    const qn_panel_form *form = &job->p->w.form;
+    float values[QN_PANEL_TILE * QN_PANEL_ROWS];
+    qn_panel_x x = qn_panel_x_at(tile, form, job->k, rows);
+    const uint8_t *panel = job->panels + unit * job->panel_bytes;
+    job->kernel->run(values, form, panel, &x, job->k);
+    int part = 0;
+    if (job->p->gate) {
+        float up[QN_PANEL_TILE * QN_PANEL_ROWS];
+        job->kernel->run(up, form, panel + job->units * job->panel_bytes, &x,
+                         job->k);
+        job->kernel->silu(values, values, up, rows * QN_PANEL_ROWS);
+    } else {
+        while (unit >= job->first[part + 1])
+            part++;
+    }
+    store(job, part, row, rows, (unit - job->first[part]) * QN_PANEL_ROWS,
+          values);
+}
+
+static void run_units(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const panel_job *job = ctx;
+    const qn_panel_form *form = &job->p->w.form;
+    for (size_t i = begin; i < end; i++) {
+        size_t unit = i % job->units, row = i / job->units * BLOCK;
+        size_t last = job->m - row < BLOCK ? job->m : row + BLOCK;
+        while (row < last) {
+            size_t rows = qn_panel_tile(last - row);
+            char *tile = job->tiles + row / QN_PANEL_TILE * job->tile_bytes;
+            if (row % QN_PANEL_TILE)
+                tile += qn_panel_x_bytes(form, job->k, row % QN_PANEL_TILE);
+            run_tile(job, unit, tile, row, rows);
+            row += rows;
+        }
+    }
+}
+
+static void multiply(panel_job *job)
+{
+    if (job->m <= FEW)
+        make_tiles(job, 0, job->m, 0);
+    else
+        qn_pool_split(make_tiles, job, job->m, QN_PANEL_TILE, QN_PANEL_TILE);
+    size_t rows = job->m < BLOCK ? job->m : BLOCK;
+    size_t macs = rows * job->k * QN_PANEL_ROWS;
+    size_t grain =
+        rows < FEW ? GRAIN_BYTES / job->panel_bytes : GRAIN_MACS / macs;
+    qn_pool_split(run_units, job, job->units * job->blocks, grain + 1, 1);
+}
+
+/* The weight of the norm as floats: where it lies, or in *held. */
+static qn_status norm_weight(panel_job *job, qn_buffer **held,
+                             const qn_array *weight)
+{
+    if (weight->dtype == QN_FLOAT32) {
+        job->norm = qn_array_data(weight);
+        return QN_OK;
+    }
+    qn_status status = qn_buffer_new(held, job->k * sizeof(float));
+    if (status)
+        return status;
+    qn_cpu_widen((*held)->data, qn_array_data(weight), job->k, weight->dtype);
+    job->norm = (*held)->data;
+    return QN_OK;
+}
+
+static void place_panels(panel_job *job, const qn_array *panels)
+{
+    const qn_panel_params *w = &job->p->w;
+    job->panels = qn_array_data(panels);
+    job->panel_bytes = qn_panel_bytes(&w->form, job->k);
+    for (int i = 0; i < w->count; i++)
+        job->first[i + 1] = job->first[i] + qn_panel_count(w->rows[i]);
+    job->units = job->p->gate ? job->first[1] : job->first[w->count];
+    job->blocks = (job->m + BLOCK - 1) / BLOCK;
+}
+
+static qn_status alloc_outputs(qn_node *node, panel_job *job,
+                               const qn_array *residual)
+{
+    /* An element of the residual is read just before it is written. */
+    if (residual && qn_output_donate(node->outputs[0], residual)) {
+        job->residual = qn_array_data(node->outputs[0]);
+        return QN_OK;
+    }
+    for (int i = 0; i < node->noutputs; i++) {
+        qn_status status = qn_array_alloc(node->outputs[i]);
+        if (status)
+            return status;
+    }
+    if (residual)
+        job->residual = qn_array_data(residual);
+    return QN_OK;
+}
+
+qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
+{
+    const qn_panel_matmul_params *p = node->params;
+    const qn_array *x = node->inputs[0], *panels = node->inputs[1];
+    const qn_array *weight = p->has_norm ? node->inputs[2] : NULL;
+    const qn_array *residual =
+        p->has_residual ? node->inputs[2 + p->has_norm] : NULL;
+    if (!x->size || !narrow_float(x->dtype) || !rows_contiguous(x) ||
+        !panels->row_contiguous || (weight && !rows_contiguous(weight)) ||
+        (residual && !residual->row_contiguous))
+        return QN_OK;
+    panel_job job = {.kernel = qn_panel_pick(),
+                     .rows = qn_rows_pick(),
+                     .p = p,
+                     .k = (size_t)p->w.cols,
+                     .x = x,
+                     .out = node->outputs};
+    job.m = x->size / job.k;
+    qn_lines lines;
+    qn_lines_make(&lines, x->shape, x->ndim, x->ndim - 1,
+                  (const int64_t *[]){x->strides}, 1);
+    job.lines = lines.outer;
+    /* Or of a rest's two. */
+    job.tile_bytes = qn_panel_x_bytes(&p->w.form, job.k, 4) +
+                     qn_panel_x_bytes(&p->w.form, job.k, 3);
+    size_t full = qn_panel_x_bytes(&p->w.form, job.k, QN_PANEL_TILE);
+    job.tile_bytes = full > job.tile_bytes ? full : job.tile_bytes;
+    place_panels(&job, panels);
+    *done = true;
+
+    qn_buffer *held = NULL, *scratch = NULL, *tiles = NULL;
+    size_t stride, tile_count = (job.m + QN_PANEL_TILE - 1) / QN_PANEL_TILE;
+    qn_status status =
+        qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
+                       job.k * sizeof(float), &job.scratch_stride);
+    if (!status)
+        status = qn_cpu_scratch(&tiles, tile_count, job.tile_bytes, &stride);
+    if (!status && weight)
+        status = norm_weight(&job, &held, weight);
+    if (!status)
+        status = alloc_outputs(node, &job, residual);
+    if (!status) {
+        job.tile_bytes = stride;
+        job.scratch = scratch->data;
+        job.tiles = tiles->data;
+        multiply(&job);
+    }
+    qn_buffer_unref(held);
+    qn_buffer_unref(scratch);
+    qn_buffer_unref(tiles);
+    return status;
+}
