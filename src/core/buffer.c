@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -33,6 +34,7 @@ enum {
     LINE = 64,
     PAGE = 4096,
     LARGE = 1 << 20,  /* from here on: page-aligned, header apart */
+    HUGE = 2 << 20,   /* from here on: on large pages where there are any */
     EXACT = 64 << 10, /* up to here: rounded to the bin */
     BINS = 4 * 64,
     TRIES = 32 /* blocks looked at in a bin of mixed sizes */
@@ -172,6 +174,18 @@ static void count_active(size_t bytes)
 
 /* ---- memory; without the lock ---- */
 
+/* One fault for 2 MiB instead of 512, and as many fewer translations. */
+static void ask_for_large_pages(void *data, size_t capacity)
+{
+#ifdef MADV_HUGEPAGE
+    if (capacity >= HUGE)
+        madvise(data, capacity, MADV_HUGEPAGE);
+#else
+    (void)data;
+    (void)capacity;
+#endif
+}
+
 static qn_buffer *block_new(size_t capacity)
 {
     qn_buffer *b;
@@ -184,11 +198,12 @@ static qn_buffer *block_new(size_t capacity)
         b = qn_alloc(sizeof *b);
         if (!b)
             return NULL;
-        b->data = qn_alloc_aligned(PAGE, capacity);
+        b->data = qn_alloc_aligned(capacity < HUGE ? PAGE : HUGE, capacity);
         if (!b->data) {
             qn_free(b);
             return NULL;
         }
+        ask_for_large_pages(b->data, capacity);
     }
     b->external = false;
     b->capacity = capacity;

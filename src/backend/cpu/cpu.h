@@ -10,6 +10,10 @@
 
 const qn_backend *qn_backend_cpu(void);
 
+/* Outputs of this many bytes and more are written around the caches, which
+ * could not hold them for whoever reads them next. */
+#define QN_CPU_STREAM ((size_t)16 << 20)
+
 /* Computes the node if it can: *done tells.  When it is false nothing has
  * been given to the outputs. */
 typedef qn_status (*qn_cpu_run)(qn_node *node, bool *done);

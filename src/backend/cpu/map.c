@@ -1,23 +1,33 @@
 /* map.c: operations on each element by itself: unary, binary, comparison,
- * selection, conversion between floating types.
+ * selection, conversion.
  *
  * The plan (backend/common) is cut into ranges of elements that threads
  * share.  Inside a run, operands that the kernels can read where they lie are
  * handed over as they are; half types and strided operands are staged in
- * blocks on the stack. */
+ * blocks on the stack.
+ *
+ * What float32 has no vector form of, and all other types, go through the
+ * loops of ops.def (kernels/loops).  A large fresh output is written around
+ * the caches: it would push everything else out, and each of its lines would
+ * be read before it is overwritten. */
 #include "cpu.h"
 
 #include "backend/common/output.h"
 #include "backend/common/plan.h"
+#include "backend/cpu/kernels/casts/casts.h"
+#include "backend/cpu/kernels/loops/loops.h"
 #include "backend/cpu/kernels/map/map.h"
+#include "backend/ref/stage.h"
 #include "ops/ops.h"
 #include "pool.h"
 
 #include <string.h>
 
 enum {
-    BLOCK = 256,   /* elements staged at a time */
+    BLOCK = 512,   /* elements staged at a time */
     GRAIN = 16384, /* copies' worth of work that is not split */
+    /* What an element costs where a function of libm computes it. */
+    SLOW_WORK = 16,
     MAX_INPUTS = 3
 };
 
@@ -36,14 +46,16 @@ struct map_job {
     const qn_map_kernel *kernel;
     qn_op op;
     int ninputs;
-    bool scalars; /* the kernel takes operands that stand still */
+    bool scalars;       /* the kernel takes operands that stand still */
+    bool stream;        /* the output goes around the caches */
+    qn_ref_kernel loop; /* of plain_piece */
     qn_plan plan;
     operand ops[MAX_INPUTS + 1];
 };
 
 /* A block of any element size. */
 typedef union block {
-    float floats[BLOCK];
+    _Alignas(64) float floats[BLOCK];
     uint64_t any[BLOCK];
 } block;
 
@@ -166,6 +178,26 @@ static void compare_piece(const map_job *job, char *const *at, size_t n)
                                   !stands(&o[2]));
 }
 
+/* The loops of ops.def: whole operands, half types as floats. */
+static void plain_piece(const map_job *job, char *const *at, size_t n)
+{
+    const operand *o = job->ops;
+    block in[MAX_INPUTS], out;
+    const void *from[MAX_INPUTS];
+    for (int i = 0; i < job->ninputs; i++) {
+        const operand *input = &o[i + 1];
+        bool half = qn_value_dtype(input->dtype) != input->dtype;
+        from[i] = half ? as_floats(job, input, at[i + 1], n, &in[i])
+                       : as_stored(job, input, at[i + 1], n, &in[i]);
+    }
+    if (qn_value_dtype(o->dtype) == o->dtype) {
+        job->loop(n, at[0], from);
+        return;
+    }
+    job->loop(n, &out, from);
+    qn_cpu_narrow(at[0], out.floats, n, o->dtype);
+}
+
 static void convert_piece(const map_job *job, char *const *at, size_t n)
 {
     const operand *o = job->ops;
@@ -208,13 +240,26 @@ static bool unstaged(const map_job *job)
     return true;
 }
 
+static void run_piece(const map_job *job, char **at, size_t n)
+{
+    block out;
+    char *to = at[0];
+    if (!job->stream) {
+        job->piece(job, at, n);
+        return;
+    }
+    at[0] = (char *)&out;
+    job->piece(job, at, n);
+    job->kernel->stream(to, &out, n * qn_dtype_size(job->ops[0].dtype));
+}
+
 /* Elements begin .. end in the order of the plan. */
 static void run_range(void *ctx, size_t begin, size_t end, int worker)
 {
     (void)worker;
     const map_job *job = ctx;
     const qn_plan *plan = &job->plan;
-    size_t most = unstaged(job) ? plan->run : BLOCK;
+    size_t most = unstaged(job) && !job->stream ? plan->run : BLOCK;
     size_t run = begin / plan->run, skip = begin % plan->run;
     qn_walk walk;
     for (qn_walk_start(&walk, plan, run, plan->nruns - run); begin < end;
@@ -230,10 +275,12 @@ static void run_range(void *ctx, size_t begin, size_t end, int worker)
                 int64_t element = walk.offsets[i] + (int64_t)skip * o->step;
                 at[i] = o->base + element * (int64_t)qn_dtype_size(o->dtype);
             }
-            job->piece(job, at, n);
+            run_piece(job, at, n);
             skip += n;
         }
     }
+    if (job->stream)
+        job->kernel->fence();
 }
 
 /* Output and inputs from `first` on have one shape; storage is given. */
@@ -245,9 +292,15 @@ static void run_job(map_job *job, qn_node *node, int work)
     qn_plan_elementwise(&job->plan, arrays, job->ninputs + 1);
     if (job->plan.kind == QN_PLAN_EMPTY)
         return;
-    for (int i = 0; i <= job->ninputs; i++)
+    job->stream =
+        job->plan.step[0] == 1 && qn_array_nbytes(arrays[0]) >= QN_CPU_STREAM;
+    for (int i = 0; i <= job->ninputs; i++) {
         job->ops[i] = (operand){qn_array_data(arrays[i]), arrays[i]->dtype,
                                 job->plan.step[i]};
+        /* What is read anyway is in the caches. */
+        if (i && job->ops[i].base == job->ops[0].base)
+            job->stream = false;
+    }
     qn_pool_split(run_range, job, job->plan.size,
                   GRAIN / (size_t)(work > 0 ? work : 1), 64);
 }
@@ -257,55 +310,83 @@ static bool is_float(qn_dtype dtype)
     return qn_map_type(dtype) >= 0;
 }
 
-static qn_status run_node(qn_node *node, map_piece piece, int ninputs, int work,
-                          bool *done)
+/* Gives the output storage and runs the job. */
+static qn_status run_node(qn_node *node, map_job job, int work, bool *done)
 {
-    map_job job = {.piece = piece,
-                   .kernel = qn_map_pick(),
-                   .op = node->op,
-                   .ninputs = ninputs,
-                   .scalars = ninputs > 1};
-    qn_status status = qn_output_reuse(node->outputs[0], node->inputs, ninputs);
+    qn_status status =
+        qn_output_reuse(node->outputs[0], node->inputs, job.ninputs);
     if (status)
         return status;
     *done = true;
+    job.kernel = qn_map_pick();
+    job.op = node->op;
     run_job(&job, node, work);
     return QN_OK;
 }
 
+/* What an element of a loop of ops.def costs beside a copy. */
+static int work_of(qn_op op, qn_dtype dtype)
+{
+    (void)op;
+    qn_kind kind = qn_dtype_kind(dtype);
+    return kind == QN_KIND_FLOAT || kind == QN_KIND_COMPLEX ? SLOW_WORK : 2;
+}
+
+static qn_status run_loop(qn_node *node, qn_ref_kernel loop, int ninputs,
+                          bool *done)
+{
+    if (!loop)
+        return QN_OK;
+    return run_node(
+        node, (map_job){.piece = plain_piece, .loop = loop, .ninputs = ninputs},
+        work_of(node->op, node->inputs[0]->dtype), done);
+}
+
 qn_status qn_cpu_unary(qn_node *node, bool *done)
 {
-    if (!is_float(node->inputs[0]->dtype) ||
-        node->outputs[0]->dtype != node->inputs[0]->dtype ||
-        !qn_map_pick()->unary[node->op])
-        return QN_OK;
-    return run_node(node, unary_piece, 1, qn_map_work(node->op), done);
+    qn_dtype dtype = node->inputs[0]->dtype;
+    if (is_float(dtype) && node->outputs[0]->dtype == dtype &&
+        qn_map_pick()->unary[node->op])
+        return run_node(node, (map_job){.piece = unary_piece, .ninputs = 1},
+                        qn_map_work(node->op), done);
+    return run_loop(node, qn_loops_unary(node->op, dtype), 1, done);
 }
 
 qn_status qn_cpu_binary(qn_node *node, bool *done)
 {
     const qn_map_kernel *kernel = qn_map_pick();
-    if (!is_float(node->inputs[0]->dtype))
-        return QN_OK;
-    if (kernel->binary[node->op])
-        return run_node(node, binary_piece, 2, 1, done);
-    if (kernel->compare[node->op])
-        return run_node(node, compare_piece, 2, 1, done);
-    return QN_OK;
+    qn_dtype dtype = node->inputs[0]->dtype;
+    map_job job = {.ninputs = 2, .scalars = true};
+    if (is_float(dtype) && kernel->binary[node->op]) {
+        job.piece = binary_piece;
+        return run_node(node, job, qn_map_work(node->op), done);
+    }
+    if (is_float(dtype) && kernel->compare[node->op]) {
+        job.piece = compare_piece;
+        return run_node(node, job, 1, done);
+    }
+    return run_loop(node, qn_loops_binary(node->op, dtype), 2, done);
 }
 
 qn_status qn_cpu_where(qn_node *node, bool *done)
 {
+    map_job job = {.piece = select_piece, .ninputs = 3, .scalars = true};
     /* Of 64-bit elements only those of one number: complex64 is not aligned
      * for them. */
     if (node->outputs[0]->dtype == QN_COMPLEX64)
-        return QN_OK;
-    return run_node(node, select_piece, 3, 1, done);
+        job = (map_job){.piece = plain_piece,
+                        .loop = qn_ref_where_kernel(QN_COMPLEX64),
+                        .ninputs = 3};
+    return run_node(node, job, 1, done);
 }
 
 qn_status qn_cpu_astype(qn_node *node, bool *done)
 {
-    if (!is_float(node->inputs[0]->dtype) || !is_float(node->outputs[0]->dtype))
-        return QN_OK;
-    return run_node(node, convert_piece, 1, 1, done);
+    map_job job = {.piece = convert_piece, .ninputs = 1};
+    qn_dtype from = node->inputs[0]->dtype, to = node->outputs[0]->dtype;
+    if (!is_float(from) || !is_float(to)) {
+        job.piece = plain_piece;
+        job.loop = qn_casts_pick(from, to);
+    }
+    return run_node(node, job, 1, done);
 }

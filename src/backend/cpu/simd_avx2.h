@@ -254,4 +254,17 @@ VF_INLINE void vf_transpose(VF r[VF_LANES])
     }
 }
 
+/* Of VF_STREAM bytes, `to` aligned to that. */
+enum { VF_STREAM = 64 };
+VF_INLINE void vf_stream(void *to, const void *from)
+{
+    const __m256i *half = (const __m256i *)from;
+    _mm256_stream_si256((__m256i *)to, _mm256_loadu_si256(half));
+    _mm256_stream_si256((__m256i *)to + 1, _mm256_loadu_si256(half + 1));
+}
+static inline __attribute__((unused)) void vf_fence(void)
+{
+    _mm_sfence();
+}
+
 #endif

@@ -252,4 +252,15 @@ VF_INLINE void vf_transpose(VF r[VF_LANES])
     }
 }
 
+/* Of VF_STREAM bytes, `to` aligned to that. */
+enum { VF_STREAM = 64 };
+VF_INLINE void vf_stream(void *to, const void *from)
+{
+    _mm512_stream_si512((__m512i *)to, _mm512_loadu_si512(from));
+}
+static inline __attribute__((unused)) void vf_fence(void)
+{
+    _mm_sfence();
+}
+
 #endif

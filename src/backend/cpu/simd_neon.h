@@ -214,4 +214,13 @@ VF_INLINE void vf_transpose(VF r[VF_LANES])
     r[3] = second.val[1];
 }
 
+enum { VF_STREAM = 64 };
+VF_INLINE void vf_stream(void *to, const void *from)
+{
+    memcpy(to, from, VF_STREAM);
+}
+static inline __attribute__((unused)) void vf_fence(void)
+{
+}
+
 #endif

@@ -25,6 +25,8 @@
  *   VD                  a vector of VF_LANES / 2 doubles, with the compilers'
  *                       operators
  *   vd_low vd_high      the first and the second half of the lanes as doubles
+ *   vf_stream(to, from) VF_STREAM bytes to a place aligned to that, past the
+ *                       caches where the processor can; vf_fence() after them
  *   FN(name)            name_<isa>
  *
  * simd_math.h builds the functions and the partial loads on them. */
@@ -234,6 +236,15 @@ VF_INLINE void vf_transpose(VF r[VF_LANES])
     VF a = r[0], b = r[1], c = r[2], d = r[3];
     for (int i = 0; i < VF_LANES; i++)
         r[i] = (VF){a[i], b[i], c[i], d[i]};
+}
+
+enum { VF_STREAM = 64 };
+VF_INLINE void vf_stream(void *to, const void *from)
+{
+    memcpy(to, from, VF_STREAM);
+}
+static inline __attribute__((unused)) void vf_fence(void)
+{
 }
 
 #endif

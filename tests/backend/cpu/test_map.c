@@ -3,7 +3,10 @@
  * layouts. */
 #include "support/qn_cpu_test.h"
 
+#include "backend/cpu/kernels/casts/casts.h"
+#include "backend/cpu/kernels/loops/loops.h"
 #include "backend/cpu/kernels/map/map.h"
+#include "ops/promote.h"
 
 typedef double (*exact_fn)(double x);
 
@@ -29,16 +32,40 @@ static exact_fn exact_of(int op)
     switch (op) {
     case QN_OP_ABS:
         return fabs;
+    case QN_OP_ARCCOS:
+        return acos;
+    case QN_OP_ARCCOSH:
+        return acosh;
+    case QN_OP_ARCSIN:
+        return asin;
+    case QN_OP_ARCSINH:
+        return asinh;
+    case QN_OP_ARCTAN:
+        return atan;
+    case QN_OP_ARCTANH:
+        return atanh;
     case QN_OP_CEIL:
         return ceil;
+    case QN_OP_COS:
+        return cos;
+    case QN_OP_COSH:
+        return cosh;
     case QN_OP_ERF:
         return erf;
     case QN_OP_EXP:
         return exp;
+    case QN_OP_EXPM1:
+        return expm1;
     case QN_OP_FLOOR:
         return floor;
     case QN_OP_LOG:
         return log;
+    case QN_OP_LOG10:
+        return log10;
+    case QN_OP_LOG1P:
+        return log1p;
+    case QN_OP_LOG2:
+        return log2;
     case QN_OP_NEGATIVE:
         return negative;
     case QN_OP_ROUND:
@@ -47,10 +74,16 @@ static exact_fn exact_of(int op)
         return rsqrt;
     case QN_OP_SIGMOID:
         return sigmoid;
+    case QN_OP_SIN:
+        return sin;
+    case QN_OP_SINH:
+        return sinh;
     case QN_OP_SQRT:
         return sqrt;
     case QN_OP_SQUARE:
         return square;
+    case QN_OP_TAN:
+        return tan;
     case QN_OP_TANH:
         return tanh;
     case QN_OP_TRUNC:
@@ -64,6 +97,8 @@ static double bound_of(int op)
 {
     static const double bounds[QN_OP_COUNT] = {
 #define QN_MAP_UNARY(id, ulp, work, vector) [QN_OP_##id] = ulp,
+#define QN_MAP_WIDE(id, ulp, ...) [QN_OP_##id] = ulp,
+#define QN_MAP_WIDE_BINARY(id, ulp, ...) [QN_OP_##id] = ulp,
 #include "backend/cpu/kernels/map/functions.def"
     };
     return bounds[op];
@@ -144,7 +179,7 @@ static void check_bounds(const qn_map_kernel *kernel)
                 check_unary(kernel, op);
             checked++;
         }
-    assert_true(checked >= 14);
+    assert_true(checked >= 29);
 }
 
 static void test_functions_keep_their_bounds(void **state)
@@ -153,16 +188,61 @@ static void test_functions_keep_their_bounds(void **state)
     each_kernel(check_bounds);
 }
 
+static double exact_of_two(int op, double a, double b)
+{
+    long double high = fmaxl(a, b), low = fminl(a, b);
+    if (op == QN_OP_ARCTAN2)
+        return atan2(a, b);
+    if (op == QN_OP_POWER)
+        return pow(a, b);
+    return isinf(high) ? (double)high
+                       : (double)(high + log1pl(expl(low - high)));
+}
+
+static void check_two(const qn_map_kernel *kernel)
+{
+    static const int ops[] = {QN_OP_ARCTAN2, QN_OP_LOGADDEXP, QN_OP_POWER};
+    enum { N = 999 };
+    float a[N], b[N], y[N];
+    uint64_t seed = 4;
+    for (int op = 0; op < 3; op++)
+        for (int scale = -20; scale <= 20; scale++) {
+            for (int i = 0; i < N; i++) {
+                a[i] = (float)ldexp(test_random(&seed), scale);
+                b[i] = (float)ldexp(test_random(&seed), i % 7 - 3);
+                if (ops[op] == QN_OP_POWER)
+                    a[i] = fabsf(a[i]);
+            }
+            kernel->binary[ops[op]](y, a, b, N, 1, 1);
+            for (int i = 0; i < N; i++) {
+                double exact =
+                    exact_of_two(ops[op], (double)a[i], (double)b[i]);
+                if (ulps(y[i], exact) > bound_of(ops[op])) {
+                    print_error("%s(%a, %a): expected %a, found %a\n",
+                                qn_op_info_of(ops[op])->name, (double)a[i],
+                                (double)b[i], exact, (double)y[i]);
+                    fail();
+                }
+            }
+        }
+}
+
+static void test_functions_of_two_keep_their_bounds(void **state)
+{
+    (void)state;
+    each_kernel(check_two);
+}
+
 /* What an element becomes does not depend on its place, nor on the length. */
 static void check_places(const qn_map_kernel *kernel)
 {
-    enum { N = 67 };
+    enum { N = 200 }; /* more than a part of a loop in double */
     float x[N], y[N], one;
     uint64_t seed = 9;
     for (int i = 0; i < N; i++)
         x[i] = (float)(5 * test_random(&seed));
     for (int op = 0; op < QN_OP_COUNT; op++)
-        for (int n = 1; kernel->unary[op] && n <= N; n += 11) {
+        for (int n = 1; kernel->unary[op] && n <= N; n += 33) {
             kernel->unary[op](y, x, (size_t)n);
             for (int i = 0; i < n; i++) {
                 kernel->unary[op](&one, x + i, 1);
@@ -293,16 +373,22 @@ static void test_binary_nodes(void **state)
         if (!compares && !kernel->binary[op])
             continue;
         ops++;
+        /* The reference loses digits where the terms cancel: see
+         * test_functions_of_two_keep_their_bounds. */
+        if (op == QN_OP_LOGADDEXP)
+            continue;
         for (int t = 0; t < FLOAT_TYPES; t++)
             for (int layouts = 0; layouts < 25; layouts++) {
                 qn_array *a = laid_out(float_types[t], false, layouts / 5);
                 qn_array *b = laid_out(float_types[t], true, layouts % 5);
-                compare(op, a, b, compares ? QN_BOOL : a->dtype, 0);
+                /* libm's two numbers are within 1 ulp. */
+                double ulp = bound_of(op) > 0 ? bound_of(op) + 1 : 0;
+                compare(op, a, b, compares ? QN_BOOL : a->dtype, ulp);
                 qn_array_unref(a);
                 qn_array_unref(b);
             }
     }
-    assert_int_equal(ops, 12);
+    assert_int_equal(ops, 15);
 }
 
 static void test_selection(void **state)
@@ -331,6 +417,167 @@ static void test_selection(void **state)
             qn_array_unref(x);
             qn_array_unref(y);
         }
+}
+
+/* Numbers of every type: extremes, small ones, any bits. */
+static qn_array *anything(qn_dtype dtype, bool second, int layout)
+{
+    enum { ROWS = 5, COLUMNS = 211 };
+    int shape[] = {ROWS, COLUMNS};
+    uint64_t seed = second ? 12 : 11;
+    if (dtype == QN_FLOAT16 || dtype == QN_FLOAT32 || dtype == QN_BFLOAT16)
+        return laid_out(dtype, second, layout);
+    qn_array *a = array_of(dtype, NULL, shape, 2);
+    size_t each = qn_dtype_size(dtype);
+    for (size_t i = 0; i < a->size; i++) {
+        uint64_t bits = (uint64_t)(test_random(&seed) * 0x1p52) * 0x9e3779b9u;
+        uint64_t edges[] = {0,         1,      UINT64_MAX, INT64_MIN,
+                            INT64_MAX, 1 << 7, 1 << 15,    1u << 31,
+                            0x7fff,    127,    3,          0x7fffffff};
+        size_t at = second ? i / 16 % 16 : i % 16;
+        char *to = place_of(a, i);
+        if (dtype == QN_BOOL) {
+            /* Any byte but 0 is true. */
+            *(uint8_t *)to = bits >> 40 & 1 ? (uint8_t)(bits | 1) : 0;
+        } else if (dtype == QN_FLOAT64 || dtype == QN_COMPLEX64) {
+            double x = specials[(at + i) % SPECIALS];
+            double y = i % 3 ? 40 * test_random(&seed) : x;
+            element_put(to, dtype, y);
+            if (dtype == QN_COMPLEX64)
+                element_put(to + 4, QN_FLOAT32, test_random(&seed));
+        } else {
+            bits = at < 12 ? edges[at] : i % 2 ? bits >> 56 : bits;
+            memcpy(to, &bits, each);
+        }
+    }
+    return layout ? strided(a) : a;
+}
+
+/* The same bits, or NaN both. */
+static bool alike(const qn_array *a, const qn_array *b)
+{
+    size_t each = qn_array_itemsize(a);
+    qn_dtype part = a->dtype == QN_COMPLEX64 ? QN_FLOAT32 : a->dtype;
+    size_t size = qn_dtype_size(part);
+    if (a->size != b->size || a->dtype != b->dtype)
+        return false;
+    for (size_t i = 0; i < a->size; i++)
+        for (size_t at = 0; at < each; at += size) {
+            const char *x = (char *)place_of(a, i) + at;
+            const char *y = (char *)place_of(b, i) + at;
+            bool same =
+                qn_dtype_is_float(part)
+                    ? same_value(element_get(x, part), element_get(y, part))
+                    : !memcmp(x, y, size);
+            if (!same) {
+                print_error("element %zu: %.17g, not %.17g\n", i,
+                            element_get(x, part), element_get(y, part));
+                return false;
+            }
+        }
+    return true;
+}
+
+static void check_alike(int op, qn_array *a, qn_array *b, qn_dtype dtype)
+{
+    use_reference();
+    qn_array *expected = run(op, a, b, dtype);
+    use_fast();
+    qn_array *found = run(op, a, b, dtype);
+    if (!alike(found, expected)) {
+        print_error("%s of %s to %s\n", qn_op_info_of(op)->name,
+                    qn_dtype_name(a->dtype), qn_dtype_name(dtype));
+        fail();
+    }
+    qn_array_unref(found);
+    qn_array_unref(expected);
+}
+
+/* Every operation on every type that `map` has no loop for. */
+static void test_loops_of_every_type(void **state)
+{
+    (void)state;
+    const qn_map_kernel *kernel = qn_map_pick();
+    int loops = 0;
+    for (int op = 0; op < QN_OP_COUNT; op++)
+        for (int t = 0; t < QN_DTYPE_COUNT; t++) {
+            qn_dtype dtype = (qn_dtype)t;
+            bool two = qn_loops_binary((qn_op)op, dtype) != NULL;
+            if ((!two && !qn_loops_unary((qn_op)op, dtype)) ||
+                (qn_map_type(dtype) >= 0 &&
+                 (kernel->unary[op] || kernel->binary[op])))
+                continue;
+            loops++;
+            for (int layout = 0; layout < 3; layout++) {
+                qn_array *a = anything(dtype, false, layout & 1);
+                qn_array *b = two ? anything(dtype, true, layout >> 1) : NULL;
+                check_alike(op, a, b, qn_result_type(qn_op_info_of(op), dtype));
+                qn_array_unref(a);
+                qn_array_unref(b);
+            }
+        }
+    assert_true(loops > 300);
+}
+
+/* Each level's loops, not only those of this processor's best. */
+static void test_loops_of_every_level(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static uint64_t left[N], right[N], found[N], expected[N];
+    const void *in[] = {left, right};
+    uint64_t seed = 3;
+    for (int i = 0; i < N; i++) {
+        left[i] = (uint64_t)(test_random(&seed) * 0x1p52) * 0x9e3779b9u;
+        right[i] = i % 2 ? left[i] >> 59 : ~left[i] * 5;
+    }
+    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++) {
+        const qn_loops_kernel *kernel = qn_loops_at((qn_isa)isa);
+        for (int op = 0; kernel && op < QN_OP_COUNT; op++)
+            for (int t = QN_UINT8; t <= QN_INT64; t++) {
+                qn_ref_kernel one = kernel->unary[op][t],
+                              two = kernel->binary[op][t];
+                if (!one && !two)
+                    continue;
+                memset(found, 0, sizeof found);
+                memset(expected, 0, sizeof expected);
+                (one ? one : two)(N, found, in);
+                (one ? qn_ref_unary_kernel : qn_ref_binary_kernel)(
+                    (qn_op)op, (qn_dtype)t)(N, expected, in);
+                assert_memory_equal(found, expected, sizeof found);
+            }
+    }
+}
+
+static void test_casts_of_every_type(void **state)
+{
+    (void)state;
+    for (int from = 0; from < QN_DTYPE_COUNT; from++)
+        for (int to = 0; to < QN_DTYPE_COUNT; to++)
+            for (int layout = 0; layout < 2; layout++) {
+                qn_array *a = anything((qn_dtype)from, false, layout);
+                check_alike(QN_OP_ASTYPE, a, NULL, (qn_dtype)to);
+                qn_array_unref(a);
+            }
+}
+
+/* A result that is written around the caches, from pieces that end anywhere. */
+static void test_large_outputs(void **state)
+{
+    (void)state;
+    int n = (int)(QN_CPU_STREAM / 2) + 777;
+    qn_array *a = operand(QN_BFLOAT16, false, SHAPE(n));
+    qn_array *row = array_of(QN_BFLOAT16, NULL, SHAPE(1));
+    element_put(place_of(row, 0), QN_BFLOAT16, 3);
+    qn_array *all = view_of(row, SHAPE(n), (const int64_t[]){0}, 0);
+    check_alike(QN_OP_MULTIPLY, a, all, QN_BFLOAT16);
+    check_alike(QN_OP_ASTYPE, a, NULL, QN_INT32);
+    qn_array *odd = view_of(a, SHAPE(n - 1), (const int64_t[]){1}, 1);
+    check_alike(QN_OP_NEGATIVE, odd, NULL, QN_BFLOAT16);
+    qn_array_unref(odd);
+    qn_array_unref(all);
+    qn_array_unref(row);
+    qn_array_unref(a);
 }
 
 static void test_conversions(void **state)
@@ -466,10 +713,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions_keep_their_bounds),
+        cmocka_unit_test(test_functions_of_two_keep_their_bounds),
         cmocka_unit_test(test_places_do_not_matter),
         cmocka_unit_test(test_unary_nodes),
         cmocka_unit_test(test_binary_nodes),
         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_loops_of_every_type),
+        cmocka_unit_test(test_loops_of_every_level),
+        cmocka_unit_test(test_casts_of_every_type),
+        cmocka_unit_test(test_large_outputs),
         cmocka_unit_test(test_conversions),
         cmocka_unit_test(test_converters_round_as_the_scalar_ones),
         cmocka_unit_test(test_threads_change_no_bit),

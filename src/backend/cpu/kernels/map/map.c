@@ -7,6 +7,9 @@ int qn_map_work(qn_op op)
 {
     static const int work[QN_OP_COUNT] = {
 #define QN_MAP_UNARY(id, ulp, cost, vector) [QN_OP_##id] = cost,
+#define QN_MAP_WIDE(id, ulp, cost, ...) [QN_OP_##id] = cost,
+#define QN_MAP_WIDE_BINARY(id, ulp, cost, ...) [QN_OP_##id] = cost,
+#define QN_MAP_BINARY(id, vector) [QN_OP_##id] = 1,
 #include "functions.def"
     };
     return work[op];

@@ -43,9 +43,13 @@ typedef struct qn_map_kernel {
     qn_map_compare compare[QN_OP_COUNT];
     qn_map_convert convert[QN_MAP_TYPES][QN_MAP_TYPES]; /* [from][to] */
     qn_map_select select[4]; /* elements of 1, 2, 4, 8 bytes */
+    /* Copies past the caches; done for other threads once `fence` returns.  Any
+     * alignment of `out`; `in` is in the caches. */
+    void (*stream)(void *out, const void *in, size_t bytes);
+    void (*fence)(void);
 } qn_map_kernel;
 
-/* What an element of a unary operation costs beside a copy; 0: no kernel. */
+/* What an element of an operation costs beside a copy; 0: no kernel. */
 int qn_map_work(qn_op op);
 
 /* The best kernel that this processor has. */
