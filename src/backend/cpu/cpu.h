@@ -36,6 +36,7 @@ qn_status qn_cpu_view(qn_node *node, bool *done);
 qn_status qn_cpu_slice_update(qn_node *node, bool *done);
 qn_status qn_cpu_concatenate(qn_node *node, bool *done);
 qn_status qn_cpu_gather(qn_node *node, bool *done);
+qn_status qn_cpu_take_along_axis(qn_node *node, bool *done);
 qn_status qn_cpu_softmax(qn_node *node, bool *done);
 qn_status qn_cpu_norm(qn_node *node, bool *done);
 qn_status qn_cpu_logsumexp(qn_node *node, bool *done);

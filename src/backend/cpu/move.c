@@ -1,14 +1,18 @@
 /* move.c: operations that move elements without looking at them: copies,
- * slice updates, concatenation, gathering of rows.
+ * slice updates, concatenation.
  *
  * All are windows: elements of one shape, read with some strides and written
- * with others.  Runs that are neighbours on both sides are one memcpy; threads
- * share what is large. */
+ * with others.  Runs that are neighbours on both sides are one memcpy; where
+ * neighbours of the target lie apart in the source, but its own neighbours
+ * along another axis, blocks are transposed.  Threads share what is large, and
+ * write it around the caches. */
 #include "cpu.h"
 
 #include "backend/common/output.h"
 #include "backend/common/plan.h"
 #include "backend/common/view.h"
+#include "backend/cpu/kernels/map/map.h"
+#include "backend/cpu/kernels/transpose/transpose.h"
 #include "ops/ops.h"
 #include "ops/params.h"
 #include "pool.h"
@@ -27,6 +31,7 @@ typedef struct copy_job {
     char *to;
     const char *from;
     size_t item;
+    bool stream;
 } copy_job;
 
 /* Sizes spelled out become plain loads and stores. */
@@ -73,20 +78,145 @@ static void copy_range(void *ctx, size_t begin, size_t end, int worker)
                n = end - begin < left ? end - begin : left;
         int64_t to = walk.offsets[0] + (int64_t)skip * plan->step[0];
         int64_t from = walk.offsets[1] + (int64_t)skip * plan->step[1];
-        copy_run(job->to + to * item, plan->step[0], job->from + from * item,
-                 plan->step[1], n, job->item);
+        char *target = job->to + to * item;
+        const char *source = job->from + from * item;
+        if (job->stream)
+            qn_map_pick()->stream(target, source, n * job->item);
+        else
+            copy_run(target, plan->step[0], source, plan->step[1], n,
+                     job->item);
         begin += n;
     }
+    if (job->stream)
+        qn_map_pick()->fence();
 }
 
+/* ---- blocks with two axes exchanged ---- */
+
+typedef struct turn_job {
+    const copy_job *copy;
+    qn_transpose_block block;
+    int side;    /* elements in a row of a block */
+    size_t run;  /* along the target's innermost axis */
+    size_t rows; /* along the axis in which the source has neighbours */
+    int64_t to_row, from_row; /* bytes: target's rows, source's */
+    size_t strips;            /* blocks side by side in a run */
+    qn_plan outer;            /* the other axes; target, source */
+} turn_job;
+
+/* A part of a block: its edges. */
+static void turn_edge(const turn_job *job, char *to, const char *from,
+                      size_t columns, size_t rows)
+{
+    int64_t item = (int64_t)job->copy->item;
+    for (size_t j = 0; j < rows; j++)
+        copy_run(to + (int64_t)j * job->to_row, 1, from + (int64_t)j * item,
+                 job->from_row / item, columns, job->copy->item);
+}
+
+/* A strip of `side` neighbours in the target, over all rows. */
+static void turn_strip(const turn_job *job, char *to, const char *from,
+                       size_t columns)
+{
+    int64_t item = (int64_t)job->copy->item;
+    size_t side = (size_t)job->side, row = 0;
+    bool lines =
+        !(((uintptr_t)to | (uintptr_t)job->to_row) % QN_TRANSPOSE_LINE);
+    if (columns == side)
+        for (; row + side <= job->rows; row += side)
+            job->block(to + (int64_t)row * job->to_row, job->to_row,
+                       from + (int64_t)row * item, job->from_row,
+                       job->copy->stream && lines);
+    if (row < job->rows)
+        turn_edge(job, to + (int64_t)row * job->to_row,
+                  from + (int64_t)row * item, columns, job->rows - row);
+}
+
+static void turn_strips(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const turn_job *job = ctx;
+    int64_t item = (int64_t)job->copy->item;
+    for (; begin < end; begin++) {
+        int64_t offsets[QN_PLAN_OPERANDS];
+        qn_plan_offsets(&job->outer, begin / job->strips, offsets);
+        size_t column = begin % job->strips * (size_t)job->side;
+        size_t left = job->run - column, side = (size_t)job->side;
+        turn_strip(job, job->copy->to + (offsets[0] + (int64_t)column) * item,
+                   job->copy->from + offsets[1] * item +
+                       (int64_t)column * job->from_row,
+                   left < side ? left : side);
+    }
+    qn_transpose_pick()->fence();
+}
+
+/* The axis along which the source has neighbours; -1: none, or blocks do not
+ * fit. */
+static int turned_axis(const qn_plan *plan, int side)
+{
+    int last = plan->ndim - 1;
+    if (plan->step[0] != 1 || plan->step[1] == 1 || plan->run < (size_t)side)
+        return -1;
+    for (int axis = 0; axis < last; axis++)
+        if (plan->strides[1][axis] == 1 && plan->shape[axis] >= side)
+            return axis;
+    return -1;
+}
+
+static bool copy_turned(copy_job *copy)
+{
+    const qn_plan *plan = &copy->plan;
+    turn_job job = {.copy = copy,
+                    .side = QN_TRANSPOSE_LINE / (int)copy->item,
+                    .run = plan->run};
+    int turned = turned_axis(plan, job.side);
+    if (turned < 0)
+        return false;
+    int shape[QN_MAX_NDIM], n = 0;
+    int64_t strides[2][QN_MAX_NDIM];
+    for (int axis = 0; axis < plan->ndim - 1; axis++) {
+        if (axis == turned)
+            continue;
+        if (plan->shape[axis] > INT32_MAX)
+            return false;
+        shape[n] = (int)plan->shape[axis];
+        strides[0][n] = plan->strides[0][axis];
+        strides[1][n++] = plan->strides[1][axis];
+    }
+    qn_plan_make(&job.outer, shape, n,
+                 (const int64_t *[]){strides[0], strides[1]}, 2);
+    qn_plan_points(&job.outer);
+    int power = copy->item == 1   ? 0
+                : copy->item == 2 ? 1
+                : copy->item == 4 ? 2
+                                  : 3;
+    job.block = qn_transpose_pick()->block[power];
+    job.rows = (size_t)plan->shape[turned];
+    job.to_row = plan->strides[0][turned] * (int64_t)copy->item;
+    job.from_row = plan->step[1] * (int64_t)copy->item;
+    job.strips = (job.run + (size_t)job.side - 1) / (size_t)job.side;
+    qn_pool_split(turn_strips, &job, job.outer.nruns * job.strips,
+                  GRAIN_BYTES / (job.rows * QN_TRANSPOSE_LINE) + 1, 1);
+    return true;
+}
+
+/* ---- windows ---- */
+
+/* `fresh`: nothing of the target is in the caches. */
 static void copy_window(window to, window from, const int *shape, int ndim,
-                        size_t item)
+                        size_t item, bool fresh)
 {
     copy_job job = {.to = to.at, .from = from.at, .item = item};
     qn_plan_make(&job.plan, shape, ndim,
                  (const int64_t *[]){to.strides, from.strides}, 2);
-    if (job.plan.kind != QN_PLAN_EMPTY)
-        qn_pool_split(copy_range, &job, job.plan.size, GRAIN_BYTES / item, 64);
+    if (job.plan.kind == QN_PLAN_EMPTY)
+        return;
+    job.stream = fresh && job.plan.size * item >= QN_CPU_STREAM;
+    if (copy_turned(&job))
+        return;
+    job.stream = job.stream && job.plan.step[0] == 1 && job.plan.step[1] == 1 &&
+                 job.plan.run * item >= 1024;
+    qn_pool_split(copy_range, &job, job.plan.size, GRAIN_BYTES / item, 64);
 }
 
 static window window_of(const qn_array *array)
@@ -109,7 +239,7 @@ static qn_status copy_to(qn_array *target, const qn_array *source)
     int64_t strides[QN_MAX_NDIM];
     qn_row_strides(strides, source->shape, source->ndim);
     copy_window((window){qn_array_data(target), strides}, window_of(source),
-                source->shape, source->ndim, qn_array_itemsize(source));
+                source->shape, source->ndim, qn_array_itemsize(source), true);
     return QN_OK;
 }
 
@@ -143,7 +273,7 @@ qn_status qn_cpu_slice_update(qn_node *node, bool *done)
         strides[axis] = out->strides[axis] * p->strides[axis];
     }
     copy_window((window){element_at(out, start), strides}, window_of(update),
-                update->shape, update->ndim, qn_array_itemsize(out));
+                update->shape, update->ndim, qn_array_itemsize(out), false);
     return QN_OK;
 }
 
@@ -162,108 +292,8 @@ qn_status qn_cpu_concatenate(qn_node *node, bool *done)
         const qn_array *in = node->inputs[i];
         copy_window(
             (window){element_at(out, at * out->strides[p->axis]), out->strides},
-            window_of(in), in->shape, in->ndim, qn_array_itemsize(out));
+            window_of(in), in->shape, in->ndim, qn_array_itemsize(out), true);
         at += in->shape[p->axis];
     }
-    return QN_OK;
-}
-
-/* ---- gather of rows ---- */
-
-typedef struct gather_job {
-    const qn_array *source, *index, *out;
-    qn_plan places; /* operand index; a point per row */
-    size_t row_bytes;
-} gather_job;
-
-/* Index number `offset` of the storage, counted from the end if negative and
- * moved to the nearest valid place. */
-static int64_t index_at(const qn_array *index, int64_t offset, int64_t length)
-{
-    const void *at = element_at(index, offset);
-    int64_t i = 0;
-    uint64_t large;
-    switch (index->dtype) {
-    case QN_INT8:
-        i = *(const int8_t *)at;
-        break;
-    case QN_UINT8:
-        i = *(const uint8_t *)at;
-        break;
-    case QN_INT16:
-        i = *(const int16_t *)at;
-        break;
-    case QN_UINT16:
-        i = *(const uint16_t *)at;
-        break;
-    case QN_INT32:
-        i = *(const int32_t *)at;
-        break;
-    case QN_UINT32:
-        i = *(const uint32_t *)at;
-        break;
-    case QN_INT64:
-        i = *(const int64_t *)at;
-        break;
-    default:
-        large = *(const uint64_t *)at;
-        i = large > INT64_MAX ? INT64_MAX : (int64_t)large;
-        break;
-    }
-    i += i < 0 ? length : 0;
-    return i < 0 ? 0 : i >= length ? length - 1 : i;
-}
-
-static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
-{
-    (void)worker;
-    const gather_job *job = ctx;
-    int64_t length = job->source->shape[0], stride = job->source->strides[0];
-    qn_walk walk;
-    for (qn_walk_start(&walk, &job->places, begin, end - begin); walk.left;
-         qn_walk_next(&walk), begin++) {
-        int64_t row = index_at(job->index, walk.offsets[0], length);
-        memcpy((char *)qn_array_data(job->out) + begin * job->row_bytes,
-               element_at(job->source, row * stride), job->row_bytes);
-    }
-}
-
-/* Whole rows along axis 0, each without gaps. */
-static bool whole_rows(const qn_gather_params *p, const qn_array *source)
-{
-    if (p->naxes != 1 || p->axes[0] != 0 || !source->size ||
-        p->slice_sizes[0] != 1)
-        return false;
-    int64_t filled = 1;
-    for (int axis = source->ndim - 1; axis > 0; axis--) {
-        if (p->slice_sizes[axis] != source->shape[axis] ||
-            (source->shape[axis] > 1 && source->strides[axis] != filled))
-            return false;
-        filled *= source->shape[axis];
-    }
-    return true;
-}
-
-qn_status qn_cpu_gather(qn_node *node, bool *done)
-{
-    const qn_array *source = node->inputs[0], *index = node->inputs[1];
-    qn_array *out = node->outputs[0];
-    if (node->ninputs != 2 || !out->size ||
-        !qn_dtype_is_integer(index->dtype) || !whole_rows(node->params, source))
-        return QN_OK;
-    qn_status status = qn_array_alloc(out);
-    if (status)
-        return status;
-    *done = true;
-    gather_job job = {.source = source,
-                      .index = index,
-                      .out = out,
-                      .row_bytes = source->size / (size_t)source->shape[0] *
-                                   qn_array_itemsize(source)};
-    qn_plan_make(&job.places, index->shape, index->ndim,
-                 (const int64_t *[]){index->strides}, 1);
-    qn_plan_points(&job.places);
-    qn_pool_split(gather_rows, &job, job.places.nruns,
-                  GRAIN_BYTES / job.row_bytes + 1, 1);
     return QN_OK;
 }

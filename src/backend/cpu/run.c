@@ -34,6 +34,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_SLICE_UPDATE] = qn_cpu_slice_update,
     [QN_OP_CONCATENATE] = qn_cpu_concatenate,
     [QN_OP_GATHER] = qn_cpu_gather,
+    [QN_OP_GATHER_AXIS] = qn_cpu_take_along_axis,
     [QN_OP_SOFTMAX] = qn_cpu_softmax,
     [QN_OP_RMS_NORM] = qn_cpu_norm,
     [QN_OP_LAYER_NORM] = qn_cpu_norm,

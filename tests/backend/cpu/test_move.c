@@ -2,6 +2,8 @@
  * reference, whatever the layout, type and number of threads. */
 #include "support/qn_cpu_test.h"
 
+#include "backend/cpu/kernels/transpose/transpose.h"
+
 static const qn_dtype types[] = {QN_BOOL, QN_FLOAT16, QN_FLOAT32, QN_INT64,
                                  QN_COMPLEX64};
 enum { TYPES = sizeof types / sizeof *types };
@@ -74,6 +76,59 @@ static void test_copies(void **state)
     qn_array *none = array_of(QN_FLOAT32, NULL, SHAPE(3, 0, 2));
     check_same(copy_node, none);
     qn_array_unref(none);
+}
+
+/* Blocks alone, each level: every element at its own place. */
+static void test_blocks_are_transposed(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 2, 4, 8};
+    enum { LINE = QN_TRANSPOSE_LINE, ROOM = LINE * 200 };
+    static _Alignas(64) unsigned char from[ROOM], to[ROOM];
+    uint64_t seed = 6;
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(127 * test_random(&seed));
+    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++)
+        for (int k = 0; k < 4 * 3; k++) {
+            const qn_transpose_kernel *kernel = qn_transpose_at((qn_isa)isa);
+            size_t size = sizes[k % 4], side = LINE / size;
+            /* Rows apart, and the target's on lines or not. */
+            size_t from_row = LINE + 3 * size, shift = k / 4 == 2 ? size : 0;
+            size_t to_row = 2 * LINE + shift;
+            if (!kernel)
+                continue;
+            memset(to, 0, sizeof to);
+            kernel->block[k % 4](to + shift, (int64_t)to_row, from,
+                                 (int64_t)from_row, k / 4 == 1);
+            kernel->fence();
+            for (size_t i = 0; i < side; i++)
+                for (size_t j = 0; j < side; j++)
+                    assert_memory_equal(to + shift + j * to_row + i * size,
+                                        from + i * from_row + j * size, size);
+            for (size_t j = 0; j < side; j++)
+                assert_int_equal(to[shift + j * to_row + LINE], 0);
+        }
+}
+
+/* Results that are written around the caches; edges that fill no block. */
+static void test_large_copies(void **state)
+{
+    (void)state;
+    enum { ROWS = 2000, COLUMNS = 2112 };
+    for (int t = 0; t < TYPES; t++)
+        for (int rest = 0; rest < 2; rest++) {
+            int rows = ROWS - 5 * rest, columns = COLUMNS - 3 * rest;
+            qn_array *room = numbered(types[t], SHAPE(rows, columns + 1));
+            int64_t turned[] = {1, columns + 1};
+            int64_t straight[] = {columns + 1, 1};
+            qn_array *x = view_of(room, SHAPE(columns, rows), turned, 0);
+            qn_array *y = view_of(room, SHAPE(rows, columns), straight, 1);
+            check_same(copy_node, x);
+            check_same(copy_node, y);
+            qn_array_unref(x);
+            qn_array_unref(y);
+            qn_array_unref(room);
+        }
 }
 
 typedef struct update {
@@ -264,6 +319,42 @@ static void test_rows_are_gathered(void **state)
     qn_array_unref(g.index);
 }
 
+static qn_array *along_node(void *ctx)
+{
+    gathered *g = ctx;
+    qn_axis_params p = {g->p.axes[0]};
+    return apply(QN_OP_GATHER_AXIS, &p, sizeof p, g->source->dtype,
+                 g->index->shape, g->index->ndim, INPUTS(g->source, g->index));
+}
+
+static void test_elements_are_taken_along_an_axis(void **state)
+{
+    (void)state;
+    static const qn_dtype index_types[] = {QN_INT32, QN_INT64, QN_UINT32};
+    for (int t = 0; t < TYPES; t++)
+        for (int axis = 0; axis < 2; axis++)
+            for (int layout = 0; layout < 4; layout++) {
+                gathered g;
+                memset(&g, 0, sizeof g);
+                bool once = layout & 2;
+                g.source = numbered(types[t], SHAPE(axis && once ? 1 : 60,
+                                                    !axis && once ? 1 : 50));
+                g.index = array_of(index_types[t % 3], NULL,
+                                   SHAPE(axis ? 60 : 300, axis ? 300 : 50));
+                for (size_t i = 0; i < g.index->size; i++)
+                    element_put(place_of(g.index, i), g.index->dtype,
+                                (double)(i * 11 % 80) - (t % 3 < 2 ? 40 : 0));
+                if (layout & 1) {
+                    g.source = strided(g.source);
+                    g.index = strided(g.index);
+                }
+                g.p.axes[0] = axis;
+                check_same(along_node, &g);
+                qn_array_unref(g.source);
+                qn_array_unref(g.index);
+            }
+}
+
 /* What is not rows along the first axis goes to the reference. */
 static void test_other_gathers_fall_back(void **state)
 {
@@ -291,10 +382,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_blocks_are_transposed),
+        cmocka_unit_test(test_large_copies),
         cmocka_unit_test(test_slice_updates),
         cmocka_unit_test(test_a_dying_source_is_updated_in_place),
         cmocka_unit_test(test_concatenation),
         cmocka_unit_test(test_rows_are_gathered),
+        cmocka_unit_test(test_elements_are_taken_along_an_axis),
         cmocka_unit_test(test_other_gathers_fall_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
