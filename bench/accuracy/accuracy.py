@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""How far each compute mode is from exact arithmetic on the same weights.
+
+    accuracy.py [--build DIR] [--model FILE] [--positions N] [--window N]
+                [--llama-logits PROGRAM] [--write docs/accuracy.md]
+
+The reference evaluates a llama-family GGUF file in float64 with numpy: every
+weight is the file's value, every sum, norm and softmax is float64.  Each mode
+computes the same windows of text, and for each position the Kullback-Leibler
+divergence of its distribution from the reference's is taken, and whether both
+have the same likeliest token.  The text is the licence and the documents of
+this repository, tokenized by quern.
+
+Needs numpy and gguf (scripts/venv.sh).  Exit codes: 0; 1 a program failed;
+9 a bound of docs/accuracy.md is not held.
+"""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# mode: dtype, bound of the mean divergence, bound of the agreement
+MODES = {
+    "auto": ("auto", 1e-3, 0.99),
+    "f32": ("f32", 1e-6, 0.99),
+    "bf16": ("bf16", None, None),
+    "f16": ("f16", None, None),
+}
+
+
+def texts():
+    """Real text, always the same order."""
+    names = ["README.md", "LICENSE"] + sorted(
+        str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md")
+        if p.name not in ("accuracy.md", "ops.md"))
+    return "\n\n".join((ROOT / name).read_text() for name in names)
+
+
+class Reference:
+    """A llama-family model in float64."""
+
+    def __init__(self, path):
+        reader = gguf.GGUFReader(path)
+        self.weights = {
+            t.name: gguf.quants.dequantize(t.data, t.tensor_type)
+            for t in reader.tensors}
+
+        def field(key, default=None):
+            found = reader.get_field(f"llama.{key}")
+            return default if found is None else found.contents()
+        self.layers = field("block_count")
+        self.heads = field("attention.head_count")
+        self.kv_heads = field("attention.head_count_kv", self.heads)
+        self.eps = field("attention.layer_norm_rms_epsilon")
+        self.base = field("rope.freq_base", 10000.0)
+        self.width = field("embedding_length")
+        self.dim = field("rope.dimension_count", self.width // self.heads)
+
+    def weight(self, name):
+        return self.weights[name].astype(np.float64)
+
+    def norm(self, x, name):
+        scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
+        return x * scale * self.weight(name)
+
+    def turn(self, x):
+        """Rotates adjacent pairs: GGUF files hold q and k for that."""
+        half = np.arange(self.dim // 2)
+        angle = np.arange(len(x))[:, None] * self.base ** (
+            -2.0 * half / self.dim)
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        even, odd = x[..., 0::2], x[..., 1::2]
+        out = np.empty_like(x)
+        out[..., 0::2] = even * cos - odd * sin
+        out[..., 1::2] = even * sin + odd * cos
+        return out
+
+    def attend(self, x, layer):
+        n = len(x)
+        q, k, v = (
+            (x @ self.weight(f"blk.{layer}.attn_{name}.weight").T).reshape(
+                n, heads, -1)
+            for name, heads in (("q", self.heads), ("k", self.kv_heads),
+                                ("v", self.kv_heads)))
+        q, k = self.turn(q), self.turn(k)
+        group = self.heads // self.kv_heads
+        k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
+        scores += np.triu(np.full((n, n), -np.inf), 1)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        scores /= scores.sum(-1, keepdims=True)
+        out = np.einsum("hqk,khd->qhd", scores, v).reshape(n, -1)
+        return out @ self.weight(f"blk.{layer}.attn_output.weight").T
+
+    def feed(self, x, layer):
+        gate = x @ self.weight(f"blk.{layer}.ffn_gate.weight").T
+        up = x @ self.weight(f"blk.{layer}.ffn_up.weight").T
+        gate = gate / (1 + np.exp(-gate)) * up
+        return gate @ self.weight(f"blk.{layer}.ffn_down.weight").T
+
+    def log_probs(self, ids):
+        x = self.weights["token_embd.weight"][ids].astype(np.float64)
+        for i in range(self.layers):
+            x = x + self.attend(self.norm(x, f"blk.{i}.attn_norm.weight"), i)
+            x = x + self.feed(self.norm(x, f"blk.{i}.ffn_norm.weight"), i)
+        x = self.norm(x, "output_norm.weight")
+        head = "output.weight"
+        if head not in self.weights:
+            head = "token_embd.weight"
+        return log_softmax(x @ self.weight(head).T)
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def tokens(program, model, count):
+    out = subprocess.run([program, model, "ids"], input=texts().encode(),
+                         capture_output=True)
+    if out.returncode:
+        sys.exit(f"accuracy: {out.stderr.decode().strip()}")
+    return np.frombuffer(out.stdout, "<i4")[:count]
+
+
+class Mode:
+    """A program that writes logits, and what was found of them."""
+
+    def __init__(self, name, command):
+        self.name, self.divergence, self.same = name, [], []
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def compare(self, ids, exact):
+        self.process.stdin.write(ids.astype("<i4").tobytes())
+        self.process.stdin.flush()
+        size = exact.size * 4
+        data = self.process.stdout.read(size)
+        if len(data) != size:
+            sys.exit(f"accuracy: {self.name} stopped early")
+        found = log_softmax(np.frombuffer(data, "<f4").reshape(
+            exact.shape).astype(np.float64))
+        kl = (np.exp(exact) * (exact - found)).sum(-1)
+        self.divergence.extend(np.maximum(kl, 0))
+        self.same.extend(exact.argmax(-1) == found.argmax(-1))
+
+    def row(self):
+        kl = np.array(self.divergence)
+        return (self.name, kl.mean(), np.quantile(kl, 0.99), np.mean(self.same))
+
+
+def table(rows, positions):
+    lines = ["| mode | mean KL | p99 KL | same likeliest token |",
+             "|---|---|---|---|"]
+    for name, mean, high, same in rows:
+        lines.append(f"| {name} | {mean:.1e} | {high:.1e} | {100 * same:.2f} % |")
+    return "\n".join(lines) + f"\n\n{positions} positions.\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
+    parser.add_argument("--model", default=pathlib.Path.home() /
+                        ".cache/quern/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--positions", type=int, default=2048)
+    parser.add_argument("--window", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--llama-logits", help="beside quern's modes")
+    parser.add_argument("--write", type=pathlib.Path,
+                        help="replace the table of this file")
+    options = parser.parse_args()
+    ids = tokens(options.build / "quern-bench-logits", options.model, options.positions)
+    modes = [Mode(name, [options.build / "quern-bench-logits", options.model,
+                         dtype, "f32", str(options.window)])
+             for name, (dtype, _, _) in MODES.items()]
+    if options.llama_logits:
+        modes.append(Mode("llama.cpp", [
+            options.llama_logits, options.model, str(options.threads),
+            str(options.window)]))
+    reference = Reference(options.model)
+    for first in range(0, len(ids), options.window):
+        part = ids[first:first + options.window]
+        exact = reference.log_probs(part)
+        for mode in modes:
+            mode.compare(part, exact)
+        print(f"{first + len(part)} of {len(ids)}", file=sys.stderr)
+    rows = [mode.row() for mode in modes]
+    text = table(rows, len(ids))
+    print(text)
+    if options.write:
+        page = options.write.read_text()
+        head, _, rest = page.partition("<!-- table -->\n")
+        _, _, tail = rest.partition("<!-- end -->")
+        options.write.write_text(
+            f"{head}<!-- table -->\n{text}<!-- end -->{tail}")
+    bad = [name for name, mean, _, same in rows if name in MODES
+           and MODES[name][1] and (mean > MODES[name][1] or same < MODES[name][2])]
+    if bad:
+        print(f"accuracy: beyond its bound: {', '.join(bad)}", file=sys.stderr)
+    return 9 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
