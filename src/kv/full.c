@@ -7,6 +7,11 @@
 #include "engine.h"
 #include "kinds.h"
 
+/* The attention kernel sums over groups of so many keys, counted from the first
+ * that it is given.  Slices begin at multiples, so that the groups, and with
+ * them a row's bits, don't depend on where a step began. */
+enum { GROUP = 128 };
+
 typedef struct full_part {
     qn_kv_part part;
     qn_kv_shape shape;
@@ -126,22 +131,17 @@ static qn_status full_attend(qn_kv_part *part, mlx_array *out, int offset,
     if (!status)
         status = qn_engine(put_range(&full->values, v, offset, end, shape, s));
 
-    /* Keys that no query of this step sees are left out, which makes the
-     * mask unnecessary for a single query. */
+    /* Groups of keys that no query of this step sees are left out. */
     int first = 0;
     const char *mode = count > 1 ? "causal" : "";
     mlx_array mask_array = {NULL};
     if (how->window && end > how->window) {
         first = offset - how->window + 1;
-        first = first < 0 ? 0 : first;
-        mode = "";
-        if (count > 1) {
-            if (!status)
-                status =
-                    qn_kv_window_mask(mask, offset, count, first, how->window);
-            mode = "array";
-            mask_array = mask->array;
-        }
+        first = first < 0 ? 0 : first / GROUP * GROUP;
+        if (!status)
+            status = qn_kv_window_mask(mask, offset, count, first, how->window);
+        mode = "array";
+        mask_array = mask->array;
     }
     mlx_array keys = mlx_array_new(), values = mlx_array_new();
     if (!status)
