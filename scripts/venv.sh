@@ -62,7 +62,7 @@ fi
 
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     echo "venv: $python cannot make environments:" \
-        "run scripts/install-deps.sh --bench" >&2
+        "run scripts/install-deps.sh" >&2
     exit 1
 fi
 

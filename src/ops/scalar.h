@@ -416,8 +416,9 @@ QN_FN qn_complex64 qn_min_c64(qn_complex64 a, qn_complex64 b)
 }
 QN_FN qn_complex64 qn_logaddexp_c64(qn_complex64 a, qn_complex64 b)
 {
-    /* The larger real part goes outside, so that neither term overflows. */
-    bool swap = crealf(a) < crealf(b);
+    /* The larger goes outside, so that neither term overflows; of equal real
+     * parts the larger imaginary one, so that the order does not matter. */
+    bool swap = qn_less_c64(a, b);
     double _Complex hi = swap ? b : a, lo = swap ? a : b;
     if (isinf(creal(hi)))
         return (qn_complex64)hi;

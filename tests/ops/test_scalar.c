@@ -123,6 +123,10 @@ static void test_logaddexp_with_infinities(void **state)
     qn_complex64 z = qn_logaddexp(qn_complex64_of(0, 1), qn_complex64_of(1, 0));
     double _Complex exact = clog(cexp(qn_complex_of(0, 1)) + cexp(1));
     assert_true(cabs(z - exact) < 1e-6);
+    /* Of equal real parts the larger imaginary one is outside. */
+    qn_complex64 low = qn_complex64_of(3, -5), high = qn_complex64_of(3, 6);
+    assert_true(cimagf(qn_logaddexp(low, high)) > 3.15F);
+    assert_true(qn_logaddexp(low, high) == qn_logaddexp(high, low));
 }
 
 /* erf(erfinv(x)) is x: to what the condition of erf lets through. */

@@ -116,8 +116,8 @@ def rounding(rng):
 
 def logaddexp(a, b):
     if np.iscomplexobj(a) or np.iscomplexobj(b):
-        big = np.where(a.real > b.real, a, b)
-        small = np.where(a.real > b.real, b, a)
+        first = (a.real > b.real) | ((a.real == b.real) & (a.imag > b.imag))
+        big, small = np.where(first, a, b), np.where(first, b, a)
         return big + np.log1p(np.exp(small - big))
     return np.logaddexp(a, b)
 

@@ -103,7 +103,7 @@ def differentiated(rng):
     if case.args[names[0]].dtype == "float64":
         # MLX's float64 is as good as float32 in places.
         case.loose = 2 ** 34
-    case.floor = 1
+    case.floor = 400 if "norm" in case.function else 1
     return case
 
 
@@ -132,6 +132,8 @@ def any_case(rng):
         every = [arr for _, arr in case.arrays()]
         names = [name for name, value in case.args.items()
                  if isinstance(value, Arr) and value.size and
+                 # MLX writes outside of its memory there.
+                 name != "pad_value" and
                  value.dtype in ("float32", "float64") and value.size < 3000]
         if not names or any(arr.dtype in arrays.HALVES + ["complex64"]
                             for arr in every):
@@ -158,6 +160,9 @@ def any_case(rng):
     case.group, case.judge, case.check, case.pick = "transform", "loose", \
         None, None
     case.loose, case.floor = 256, 1
+    if "norm" in case.function:
+        # A row of nearly equal numbers magnifies each rounding.
+        case.floor = 400
     if "float64" in [x.dtype for x in every]:
         case.loose = 2 ** 34
     return case
