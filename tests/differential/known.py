@@ -205,7 +205,8 @@ def _(case, wrong):
 @rule("transforms of `pad` in mode `reflect`")
 def _(case, wrong):
     return is_(case, "pad.*") and bool(case.transform) and \
-        case.args["mode"] == "reflect" and 1 in case.args["a"].shape
+        case.args["mode"] == "reflect" and (
+            1 in case.args["a"].shape or case.transform[0] == "vmap")
 
 
 @rule("`vmap` of a convolution in groups over its weight")
@@ -285,12 +286,13 @@ def _(case, wrong):
         "block_masked_mm", "dequantize")
 
 
-@rule("packed formats: scales and biases of integer types, of fewer rows")
+@rule("packed formats: scales and biases of integer types, of other shapes")
 def _(case, wrong):
     return wrong.startswith("refused") and is_(
         case, "quantized_matmul", "dequantize", "gather_qmm") and (
         "must be of real floating types" in wrong or
-        "do not match with" in wrong)
+        "do not match with" in wrong or
+        "should have the same shape" in wrong)
 
 
 @rule("`vecdot`, `cross` over different ranks")

@@ -268,9 +268,10 @@ def conv(rng):
                                 padding=flat(padding),
                                 dilation=flat(dilation), groups=groups,
                                 **more)
-    return Case("conv", f"mlx_{name}", args, peer, "sum",
-                conv_ref(axes, stride, padding, dilation, groups,
-                         extra if turned else None))
+    ref = conv_ref(axes, stride, padding, dilation, groups,
+                   extra if turned else None)
+    return Case("conv", f"mlx_{name}", args, peer, "sum", ref,
+                scale=absolute(ref))
 
 
 def conv_ref(axes, stride, padding, dilation, groups, extra):
