@@ -318,3 +318,9 @@ def _(case, wrong):
 def _(case, wrong):
     return is_(case, "as_strided") and "MLX refuses" in wrong and \
         bool(case.args["a"].layout)
+
+
+@rule("a kernel that is too large for its input")
+def _(case, wrong):
+    return is_(case, "conv.*") and wrong.startswith("refused") and \
+        "fewer than the" in wrong
