@@ -3,7 +3,7 @@
 
 #include "backend/cpu/simd_none.h"
 
-#define TILE_M 4
+#define TILE_M 1
 
 #define vi_dot(acc, c, q, bits) dot_words(acc, c, q)
 typedef int32_t words __attribute__((vector_size(16)));
