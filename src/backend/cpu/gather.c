@@ -197,15 +197,32 @@ typedef struct along_job {
     int64_t length; /* of the source's axis */
 } along_job;
 
+/* Asks for a line of the source, in order, before it is read at random.  Only
+ * where most of its cache lines will be read, and not too many. */
+static void ask_for(const along_job *job, int64_t offset)
+{
+    enum { LINE = 64, MOST = 64 * 1024 };
+    size_t bytes = (size_t)job->length * qn_array_itemsize(job->source);
+    if (job->lines.step[1] != 1 || bytes > MOST || job->n * LINE < bytes)
+        return;
+    const char *line = element_at(job->source, offset);
+    for (size_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch(line + i);
+}
+
 static void gather_lines(void *ctx, size_t begin, size_t end, int worker)
 {
     (void)worker;
     const along_job *job = ctx;
     const int64_t *step = job->lines.step;
     int64_t places[BLOCK];
-    qn_walk walk;
+    qn_walk walk, next;
     for (qn_walk_start(&walk, &job->lines.outer, begin, end - begin); walk.left;
-         qn_walk_next(&walk))
+         walk = next) {
+        next = walk;
+        qn_walk_next(&next);
+        if (next.left)
+            ask_for(job, next.offsets[1]);
         for (size_t first = 0; first < job->n; first += BLOCK) {
             size_t n = job->n - first < BLOCK ? job->n - first : BLOCK;
             int64_t at = (int64_t)first;
@@ -215,6 +232,7 @@ static void gather_lines(void *ctx, size_t begin, size_t end, int worker)
                           step[0], element_at(job->source, walk.offsets[1]),
                           step[1], places, n, qn_array_itemsize(job->out));
         }
+    }
 }
 
 qn_status qn_cpu_take_along_axis(qn_node *node, bool *done)
