@@ -26,6 +26,13 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
        --param=vect-epilogues-nomask=0)
 endif()
 
+# Under a sanitizer the same flags take minutes a file, for nothing.
+set(QUERN_KERNEL_FLAGS -O3)
+if(QUERN_SANITIZE)
+  set(QUERN_KERNEL_FLAGS -O1)
+  set(QUERN_LOOP_FLAGS -O1)
+endif()
+
 # Drops the files of other architectures from the list named `var` and sets
 # the flags of the rest.
 function(quern_isa_sources var)
@@ -38,14 +45,14 @@ function(quern_isa_sources var)
       endif()
       get_filename_component(family ${source} DIRECTORY)
       get_filename_component(family ${family} NAME)
-      set(speed -O3)
+      set(speed ${QUERN_KERNEL_FLAGS})
       if(family IN_LIST QUERN_LOOP_FAMILIES)
         set(speed ${QUERN_LOOP_FLAGS})
       endif()
       # Object-file properties are per directory: rooms are made in src/.
       set_source_files_properties(${source} PROPERTIES
         COMPILE_OPTIONS "${QUERN_ISA_${isa}};${speed}")
-    elseif(isa STREQUAL "none" AND QUERN_ISAS)
+    elseif(isa STREQUAL "none" AND QUERN_ISAS AND NOT QUERN_SANITIZE)
       # Every processor of the architecture has something better, or nearly.
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Os)
     endif()
