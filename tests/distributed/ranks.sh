@@ -17,8 +17,10 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-# What the libraries leave to the end of the process is not ours.
+# What the libraries leave to the end of the process is not ours.  They have no
+# frame pointers, so only whole stacks tell who allocated.
 suppressions=$(dirname "$0")/suppressions
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}fast_unwind_on_malloc=0"
 export LSAN_OPTIONS="suppressions=$suppressions/lsan.txt:print_suppressions=0"
 export TSAN_OPTIONS="suppressions=$suppressions/tsan.txt:ignore_noninstrumented_modules=1"
 
