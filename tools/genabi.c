@@ -425,8 +425,6 @@ int main(int argc, char **argv)
     if (!out)
         die("%s: can't be written", argv[1]);
     fprintf(out, "/* Written by tools/genabi.c. */\n#include \"abi.h\"\n\n");
-    for (int i = 0; i < function_count; i++)
-        fprintf(out, "#pragma weak %s\n", functions[i].name);
     for (int i = 0; i < function_count; i++) {
         if (functions[i].by_hand)
             fprintf(out, "FZ_HAND(%s);\n", functions[i].name);
