@@ -239,6 +239,133 @@ static void expand_q6_k(float *out, const uint8_t *block)
     }
 }
 
+/* ---- the same blocks as groups ---- */
+
+static const qn_gguf_super supers[] = {
+    {QN_GGUF_Q2_K_T, 2, 16, -1, 84},  {QN_GGUF_Q3_K_T, 3, 16, 4, 110},
+    {QN_GGUF_Q4_K_T, 4, 32, -1, 144}, {QN_GGUF_Q5_K_T, 5, 32, -1, 176},
+    {QN_GGUF_Q6_K_T, 6, 16, 32, 210},
+};
+
+const qn_gguf_super *qn_gguf_super_of(int type)
+{
+    for (size_t i = 0; i < sizeof supers / sizeof *supers; i++)
+        if (supers[i].type == type)
+            return &supers[i];
+    return NULL;
+}
+
+static void split_q2_k(uint8_t *codes, float *scales, float *biases,
+                       const uint8_t *block)
+{
+    const uint8_t *q = block + 16;
+    float d = qn_f16_to_f32(qn_le16(block + 80));
+    float dmin = qn_f16_to_f32(qn_le16(block + 82));
+    for (int g = 0; g < 16; g++) {
+        scales[g] = d * (float)(block[g] & 15);
+        biases[g] = -(dmin * (float)(block[g] >> 4));
+    }
+    for (int i = 0; i < 256; i++)
+        codes[i] = q[32 * (i / 128) + i % 32] >> i % 128 / 32 * 2 & 3;
+}
+
+static void split_q3_k(uint8_t *codes, float *scales, const uint8_t *block)
+{
+    const uint8_t *high = block, *q = block + 32, *s = block + 96;
+    float d = qn_f16_to_f32(qn_le16(block + 108));
+    for (int g = 0; g < 16; g++) {
+        int scale =
+            (s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4;
+        scales[g] = d * (float)(scale - 32);
+    }
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, pair = i % 128 / 32;
+        int low = q[32 * half + i % 32] >> 2 * pair & 3;
+        int third = high[i % 32] >> (4 * half + pair) & 1;
+        codes[i] = (uint8_t)(low | third << 2);
+    }
+}
+
+static void split_k(uint8_t *codes, float *scales, float *biases,
+                    const uint8_t *block, bool five)
+{
+    float d = qn_f16_to_f32(qn_le16(block));
+    float dmin = qn_f16_to_f32(qn_le16(block + 2));
+    const uint8_t *high = block + 16, *q = block + (five ? 48 : 16);
+    for (int g = 0; g < 8; g++) {
+        int scale, min;
+        six_bits(&scale, &min, g, block + 4);
+        scales[g] = d * (float)scale;
+        biases[g] = -(dmin * (float)min);
+        for (int l = 0; l < 32; l++) {
+            int code = q[32 * (g / 2) + l] >> g % 2 * 4 & 15;
+            if (five)
+                code |= (high[l] >> g & 1) << 4;
+            *codes++ = (uint8_t)code;
+        }
+    }
+}
+
+static void split_q6_k(uint8_t *codes, float *scales, const uint8_t *block)
+{
+    float d = qn_f16_to_f32(qn_le16(block + 208));
+    for (int g = 0; g < 16; g++)
+        scales[g] = d * (float)(int8_t)block[192 + g];
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, quarter = i % 128 / 32, l = i % 32;
+        int low = block[64 * half + quarter % 2 * 32 + l] >> quarter / 2 * 4;
+        int high = block[128 + 32 * half + l] >> 2 * quarter;
+        codes[i] = (uint8_t)((low & 15) | (high & 3) << 4);
+    }
+}
+
+/* 256 codes as a stream of 8 * bits words. */
+static void pack_codes(uint32_t *words, const uint8_t *codes, int bits)
+{
+    uint64_t stream = 0;
+    int filled = 0;
+    for (int i = 0; i < 256; i++) {
+        stream |= (uint64_t)codes[i] << filled;
+        filled += bits;
+        if (filled >= 32) {
+            *words++ = (uint32_t)stream;
+            stream >>= 32;
+            filled -= 32;
+        }
+    }
+}
+
+void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
+                        const uint8_t *block, size_t count)
+{
+    const qn_gguf_super *super = qn_gguf_super_of(type);
+    assert(super);
+    int groups = 256 / super->group;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t codes[256];
+        switch (type) {
+        case QN_GGUF_Q2_K_T:
+            split_q2_k(codes, scales, biases, block);
+            break;
+        case QN_GGUF_Q3_K_T:
+            split_q3_k(codes, scales, block);
+            break;
+        case QN_GGUF_Q6_K_T:
+            split_q6_k(codes, scales, block);
+            break;
+        default:
+            split_k(codes, scales, biases, block, type == QN_GGUF_Q5_K_T);
+        }
+        for (int g = 0; g < groups && super->zero >= 0; g++)
+            biases[g] = (float)-super->zero * scales[g];
+        pack_codes(words, codes, super->bits);
+        words += 8 * super->bits;
+        scales += groups;
+        biases += groups;
+        block += super->bytes;
+    }
+}
+
 /* ---- codebooks ---- */
 
 static const int8_t iq4_codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,

@@ -29,6 +29,22 @@ bool qn_gguf_group_pack(uint32_t *words, uint16_t *scales, uint16_t *biases,
 void qn_gguf_group_wide(float *scales, float *biases, int type,
                         const uint8_t *blocks, size_t count);
 
+/* ---- blocks of 256 that are affine groups of 16 or 32 ---- */
+
+typedef struct qn_gguf_super {
+    int type, bits, group; /* of a code; elements that share a scale */
+    int zero;              /* the code whose value is 0; -1: there is a bias */
+    size_t bytes;          /* of a block */
+} qn_gguf_super;
+
+/* What is known of Q2_K, Q3_K, Q4_K, Q5_K and Q6_K; NULL for other types. */
+const qn_gguf_super *qn_gguf_super_of(int type);
+/* The codes of `count` blocks in little-endian bit order, 8 * bits words for
+ * each, with float32 scales and biases, 256 / group for each.  No value
+ * changes: the products of a block's scales need 17 bits. */
+void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
+                        const uint8_t *blocks, size_t count);
+
 /* ---- any block ---- */
 
 /* Whether the type is one of those above, Q2_K to Q6_K, IQ4_NL, IQ4_XS or

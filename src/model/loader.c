@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/f16.h"
+#include "base/gguf_blocks.h"
 #include "kv/engine.h"
 #include "pack.h"
 
@@ -430,55 +431,78 @@ static qn_status adopt(mlx_array *out, void **data, int rows, size_t cols,
     return qn_engine_made(out->ctx);
 }
 
-static qn_status pack_blocks(const qn_matrix *m, const qn_weight *w,
-                             const uint32_t *source_row, packed_storage *s,
-                             mlx_dtype *scale_dtype)
+static qn_status new_storage(packed_storage *s, const qn_matrix *m,
+                             const qn_pack_form *form)
 {
-    size_t rows = (size_t)m->rows, groups = rows * (size_t)m->cols / 32;
-    s->words = qn_alloc_aligned(64, groups * (size_t)m->quant.bits * 4);
-    s->scales = qn_alloc_aligned(64, groups * 2);
-    s->biases = qn_alloc_aligned(64, groups * 2);
-    if (!s->words || !s->scales || !s->biases)
-        return QN_E_NOMEM;
-    *scale_dtype = MLX_FLOAT16;
-    qn_packed_rows out = {s->words, s->scales, s->biases};
-    if (qn_pack_rows(&out, w->type, w->data.data, rows, (size_t)m->cols,
-                     source_row))
+    size_t count = (size_t)m->rows * (size_t)m->cols;
+    size_t factors = count / (size_t)form->group * (form->wide ? 4 : 2);
+    s->words = qn_alloc_aligned(64, count * (size_t)form->bits / 8);
+    s->scales = qn_alloc_aligned(64, factors);
+    s->biases = qn_alloc_aligned(64, factors);
+    return s->words && s->scales && s->biases ? QN_OK : QN_E_NOMEM;
+}
+
+static qn_status pack_blocks(const qn_matrix *m, const qn_weight *w,
+                             qn_pack_form *form, const uint32_t *source_row,
+                             packed_storage *s)
+{
+    size_t rows = (size_t)m->rows, cols = (size_t)m->cols;
+    qn_status status = new_storage(s, m, form);
+    if (status)
+        return status;
+    if (form->wide) {
+        qn_pack_super(s->words, s->scales, s->biases, w->type, w->data.data,
+                      rows, cols, source_row);
         return QN_OK;
-    *scale_dtype = MLX_FLOAT32;
+    }
+    qn_packed_rows out = {s->words, s->scales, s->biases};
+    if (qn_pack_rows(&out, w->type, w->data.data, rows, cols, source_row))
+        return QN_OK;
+    form->wide = true;
+    size_t factors = rows * cols / QN_GGUF_GROUP * sizeof(float);
     qn_free(s->scales);
     qn_free(s->biases);
-    s->scales = qn_alloc_aligned(64, groups * 4);
-    s->biases = qn_alloc_aligned(64, groups * 4);
+    s->scales = qn_alloc_aligned(64, factors);
+    s->biases = qn_alloc_aligned(64, factors);
     if (!s->scales || !s->biases)
         return QN_E_NOMEM;
-    qn_pack_wide(s->scales, s->biases, w->type, w->data.data, rows,
-                 (size_t)m->cols, source_row);
+    qn_pack_wide(s->scales, s->biases, w->type, w->data.data, rows, cols,
+                 source_row);
     return QN_OK;
 }
 
 static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
                               const qn_weight *w, const uint32_t *source_row)
 {
-    int bits = qn_pack_bits(w->type);
-    if (!bits)
+    qn_pack_form form;
+    if (!qn_pack_form_of(&form, w->type))
         return bad_type(loader, w,
-                        "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0");
+                        "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or Q2_K "
+                        "to Q6_K");
     qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
+    if (!status && m->cols % form.block)
+        status = qn_fail(QN_E_FORMAT,
+                         "rows of %d are not whole blocks of %d elements",
+                         m->cols, form.block);
+    /* Groups of 16 are an extension of ours. */
+    if (!status && form.group < 32 && !quern_panel_available())
+        status =
+            qn_fail(QN_E_UNSUPPORTED, "type %s needs quern's own array library",
+                    qn_weight_type_name(loader->weights, w));
     if (status)
-        return status;
+        return fail_at(loader, status, w->name);
     m->packed = true;
-    m->quant = (qn_quant){QN_MODE_AFFINE, 32, bits};
-    m->zero = qn_pack_zero(w->type);
+    m->quant = (qn_quant){QN_MODE_AFFINE, form.group, form.bits};
+    m->zero = form.zero;
     packed_storage s = {0};
-    mlx_dtype dtype = MLX_FLOAT16;
-    status = pack_blocks(m, w, source_row, &s, &dtype);
-    size_t groups = (size_t)m->cols / 32;
+    status = pack_blocks(m, w, &form, source_row, &s);
+    mlx_dtype dtype = form.wide ? MLX_FLOAT32 : MLX_FLOAT16;
+    size_t groups = (size_t)(m->cols / form.group);
     void *words = s.words;
     s.words = NULL;
     if (!status)
-        status = adopt(&m->weight, &words, m->rows, groups * (size_t)bits,
-                       MLX_UINT32);
+        status = adopt(&m->weight, &words, m->rows,
+                       (size_t)m->cols * (size_t)form.bits / 32, MLX_UINT32);
     if (!status)
         status = adopt(&m->scales, &s.scales, m->rows, groups, dtype);
     if (!status)

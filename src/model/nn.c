@@ -100,8 +100,36 @@ static mlx_optional_int some(int value)
     return (mlx_optional_int){value, true};
 }
 
+static mlx_array element(nn *c, mlx_vector_array list, size_t i)
+{
+    STEP(mlx_vector_array_get(&res, list, i));
+}
+
+/* The extension has groups of 16, and takes lists. */
+static mlx_array small_groups(nn *c, const qn_matrix *w, mlx_array x)
+{
+    if (c->status)
+        return none;
+    mlx_array parts[] = {w->weight, w->scales, w->biases};
+    mlx_vector_array lists[3], made = {NULL};
+    for (int i = 0; i < 3; i++)
+        lists[i] = mlx_vector_array_new_value(parts[i]);
+    c->status = qn_engine(quern_quantized_matmul(
+        &made, x, lists[0], lists[1], lists[2], w->quant.group, w->quant.bits,
+        qn_quant_mode_name(w->quant.mode), c->stream));
+    mlx_array y = element(c, made, 0);
+    for (int i = 0; i < 3; i++)
+        if (lists[i].ctx)
+            mlx_vector_array_free(lists[i]);
+    if (made.ctx)
+        mlx_vector_array_free(made);
+    return y;
+}
+
 static mlx_array packed_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
+    if (w->quant.group < 32 && w->quant.mode == QN_MODE_AFFINE)
+        return small_groups(c, w, x);
     STEP(mlx_quantized_matmul(&res, x, w->weight, w->scales, w->biases, true,
                               some(w->quant.group), some(w->quant.bits),
                               qn_quant_mode_name(w->quant.mode), c->stream));
@@ -110,11 +138,6 @@ static mlx_array packed_linear(nn *c, const qn_matrix *w, mlx_array x)
 static mlx_array dense_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
     STEP(mlx_matmul(&res, x, w->turned, c->stream));
-}
-
-static mlx_array element(nn *c, mlx_vector_array list, size_t i)
-{
-    STEP(mlx_vector_array_get(&res, list, i));
 }
 
 /* out[i]: products with all of `panels`, `count` of them, after and before the

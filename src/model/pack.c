@@ -5,22 +5,41 @@
 
 #include <assert.h>
 
-int qn_pack_bits(int gguf_type)
+bool qn_pack_form_of(qn_pack_form *out, int gguf_type)
 {
-    return qn_gguf_group_bits(gguf_type);
+    const qn_gguf_super *super = qn_gguf_super_of(gguf_type);
+    int bits = qn_gguf_group_bits(gguf_type);
+    if (super)
+        *out = (qn_pack_form){.bits = super->bits,
+                              .group = super->group,
+                              .zero = super->zero,
+                              .block = QN_GGUF_BLOCK_MAX,
+                              .wide = true};
+    else
+        *out = (qn_pack_form){.bits = bits,
+                              .group = QN_GGUF_GROUP,
+                              .zero = gguf_type == QN_GGUF_Q4_0_T   ? 8
+                                      : gguf_type == QN_GGUF_Q5_0_T ? 16
+                                      : gguf_type == QN_GGUF_Q8_0_T ? 128
+                                                                    : -1,
+                              .block = QN_GGUF_GROUP};
+    return super || bits;
 }
 
-int qn_pack_zero(int gguf_type)
+void qn_pack_super(uint32_t *words, float *scales, float *biases, int gguf_type,
+                   const uint8_t *data, size_t rows, size_t cols,
+                   const uint32_t *source_row)
 {
-    switch (gguf_type) {
-    case QN_GGUF_Q4_0_T:
-        return 8;
-    case QN_GGUF_Q5_0_T:
-        return 16;
-    case QN_GGUF_Q8_0_T:
-        return 128;
-    default:
-        return -1;
+    const qn_gguf_super *super = qn_gguf_super_of(gguf_type);
+    size_t blocks = cols / QN_GGUF_BLOCK_MAX;
+    size_t groups = cols / (size_t)super->group;
+    for (size_t r = 0; r < rows; r++) {
+        size_t from = source_row ? source_row[r] : r;
+        qn_gguf_super_pack(words, scales, biases, gguf_type,
+                           data + from * blocks * super->bytes, blocks);
+        words += cols * (size_t)super->bits / 32;
+        scales += groups;
+        biases += groups;
     }
 }
 

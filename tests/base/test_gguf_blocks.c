@@ -122,6 +122,39 @@ static void test_packed_groups_have_the_same_values(void **state)
     assert_int_equal(packed_types, 2 * 5);
 }
 
+static void check_super(const sample *s)
+{
+    const qn_gguf_super *super = qn_gguf_super_of(s->type);
+    if (!super)
+        return;
+    packed_types++;
+    assert_int_equal(super->bytes, s->bytes);
+    uint32_t words[64 + 1] = {0};
+    float scales[16], biases[16];
+    uint8_t *exact = exact_copy(s->block, s->bytes);
+    qn_gguf_super_pack(words, scales, biases, s->type, exact, 1);
+    free(exact);
+    for (int i = 0; i < QN_GGUF_BLOCK_MAX; i++) {
+        int at = i * super->bits, g = i / super->group;
+        uint64_t two = words[at / 32] | (uint64_t)words[at / 32 + 1] << 32;
+        uint32_t q = (uint32_t)(two >> at % 32) & ((1u << super->bits) - 1);
+        float value = super->zero >= 0
+                          ? scales[g] * (float)((int)q - super->zero)
+                          : scales[g] * (float)q + biases[g];
+        assert_true(value == s->wanted[i]);
+        assert_true(super->zero < 0 ||
+                    biases[g] == (float)-super->zero * scales[g]);
+    }
+}
+
+static void test_large_blocks_are_groups_of_the_same_values(void **state)
+{
+    (void)state;
+    packed_types = 0;
+    each_sample(check_super);
+    assert_int_equal(packed_types, 2 * 5);
+}
+
 static void test_a_bias_beyond_float16_is_said(void **state)
 {
     (void)state;
@@ -170,6 +203,7 @@ int main(void)
         cmocka_unit_test(
             test_blocks_expand_to_the_bits_of_the_format_s_package),
         cmocka_unit_test(test_packed_groups_have_the_same_values),
+        cmocka_unit_test(test_large_blocks_are_groups_of_the_same_values),
         cmocka_unit_test(test_a_bias_beyond_float16_is_said),
         cmocka_unit_test(test_the_largest_exponent_of_mxfp4_is_nan),
         cmocka_unit_test(test_other_types_are_known_as_such),

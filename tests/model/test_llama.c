@@ -15,6 +15,9 @@ typedef struct loaded {
     int vocab;
 } loaded;
 
+/* Products with packed weights by 8-bit integers; set by check_model. */
+static bool int8;
+
 static qn_status load(loaded *out, const char *path, mlx_dtype dtype,
                       mlx_dtype kv)
 {
@@ -42,7 +45,8 @@ static qn_status load(loaded *out, const char *path, mlx_dtype dtype,
     if (!status)
         status = qn_engine_start();
     out->stream = mlx_default_cpu_stream_new();
-    qn_model_options options = {.dtype = dtype, .stream = out->stream};
+    qn_model_options options = {
+        .dtype = dtype, .int8 = int8, .stream = out->stream};
     if (!status)
         status = qn_model_load(&out->model, weights, &config, &options);
     if (!status)
@@ -107,6 +111,10 @@ static void check_model(const tiny *m, const char *path, mlx_dtype kv,
                         double limit)
 {
     check_dtypes(m, path, MLX_FLOAT32, kv, limit);
+    /* Activations of 15 bits: steps of 3e-5, in logits of up to 100. */
+    int8 = true;
+    check_dtypes(m, path, MLX_FLOAT32, kv, 50 * limit);
+    int8 = false;
 }
 
 static void check_dir(tiny *m, const char *dtype, double limit)
@@ -290,10 +298,17 @@ static void test_gguf_files_of_each_type(void **state)
     static const int types[] = {
         QN_GGUF_F32_T,  QN_GGUF_F16_T,  QN_GGUF_BF16_T, QN_GGUF_Q4_0_T,
         QN_GGUF_Q4_1_T, QN_GGUF_Q5_0_T, QN_GGUF_Q5_1_T, QN_GGUF_Q8_0_T,
+        QN_GGUF_Q2_K_T, QN_GGUF_Q3_K_T, QN_GGUF_Q4_K_T, QN_GGUF_Q5_K_T,
+        QN_GGUF_Q6_K_T,
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char *dir = temp_dir_new(), *path = qn_path_join(dir, "model.gguf");
         tiny m = tiny_default();
+        if (qn_gguf_super_of(types[i])) {
+            m.hidden = m.inter = 256;
+            m.heads = 8;
+            m.head_dim = 32;
+        }
         m.tied = i % 2 == 0;
         m.attention_bias = i == 1;
         tiny_make(&m);

@@ -171,9 +171,17 @@ static void test_large_scales_ask_for_float32(void **state)
 static void test_other_types_have_no_packed_form(void **state)
 {
     (void)state;
-    assert_int_equal(qn_pack_bits(QN_GGUF_Q5_1_T), 5);
-    assert_int_equal(qn_pack_bits(QN_GGUF_Q4_K_T), 0);
-    assert_int_equal(qn_pack_bits(QN_GGUF_F16_T), 0);
+    qn_pack_form form;
+    assert_true(qn_pack_form_of(&form, QN_GGUF_Q5_1_T));
+    assert_int_equal(form.bits, 5);
+    assert_int_equal(form.zero, -1);
+    assert_false(form.wide);
+    assert_true(qn_pack_form_of(&form, QN_GGUF_Q6_K_T));
+    assert_int_equal(form.group, 16);
+    assert_int_equal(form.zero, 32);
+    assert_true(form.wide);
+    assert_false(qn_pack_form_of(&form, QN_GGUF_F16_T));
+    assert_false(qn_pack_form_of(&form, QN_GGUF_IQ4_XS_T));
 }
 
 int main(void)

@@ -8,10 +8,11 @@
 
 #include "base/f16.h"
 #include "base/gguf.h"
+#include "base/gguf_blocks.h"
 
 #include <math.h>
 
-enum { TINY_TENSORS = 64, TINY_MAX = 128 };
+enum { TINY_TENSORS = 64, TINY_MAX = 256 };
 
 typedef struct tiny_tensor {
     char name[64];  /* as in a model directory */
@@ -551,8 +552,44 @@ static inline void tiny_block(qn_buf *out, int type, float *x)
                 1);
 }
 
+/* One block of 256 values of a K type: integers that x decides, with scales
+ * that give values below 0.1; x becomes what the block holds. */
+static inline void tiny_super_block(qn_buf *out, int type, float *x)
+{
+    static const struct {
+        int type, d, dmin; /* where they stand; -1: none */
+        float scale;
+    } types[] = {
+        {QN_GGUF_Q2_K_T, 80, 82, 0.0008f}, {QN_GGUF_Q3_K_T, 108, -1, 0.0003f},
+        {QN_GGUF_Q4_K_T, 0, 2, 0.00006f},  {QN_GGUF_Q5_K_T, 0, 2, 0.00004f},
+        {QN_GGUF_Q6_K_T, 208, -1, 1e-5f},
+    };
+    uint8_t block[256];
+    size_t bytes = qn_gguf_super_of(type)->bytes;
+    for (size_t i = 0; i < bytes; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        block[i] = (uint8_t)(bits * 2654435761u >> 24);
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (types[i].type != type)
+            continue;
+        uint16_t d = qn_f32_to_f16(types[i].scale);
+        memcpy(block + types[i].d, &d, 2);
+        if (types[i].dmin >= 0)
+            memcpy(block + types[i].dmin, &d, 2);
+    }
+    qn_buf_add(out, block, bytes);
+    qn_gguf_expand(x, type, block);
+}
+
 static inline void tiny_gguf_data(qn_buf *out, int type, float *x, size_t n)
 {
+    if (qn_gguf_super_of(type)) {
+        for (size_t i = 0; i < n; i += 256)
+            tiny_super_block(out, type, x + i);
+        return;
+    }
     if (type == QN_GGUF_F32_T) {
         qn_buf_add(out, x, 4 * n);
         return;
