@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers bench bench-ops bench-overhead fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers bench bench-ops bench-accuracy bench-overhead fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -45,6 +45,13 @@ bench-ops: build
 	cmake --build $(BUILD) --target quern-bench-meters
 	venv=$$(scripts/venv.sh --bench) && \
 	  "$$venv/bin/python" bench/ops/ops.py --build $(BUILD) $(OPS_ARGS)
+
+# Each compute mode, and llama.cpp, beside float64 arithmetic (docs/accuracy.md).
+bench-accuracy: build
+	cmake --build $(BUILD) --target quern-bench-logits
+	venv=$$(scripts/venv.sh) && llama=$$(bench/accuracy/llama.sh) && \
+	  "$$venv/bin/python" bench/accuracy/accuracy.py --build $(BUILD) \
+	  --llama-logits "$$llama" $(ACCURACY_ARGS)
 
 bench-overhead: build
 	@scripts/install-deps.sh --bench

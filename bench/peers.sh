@@ -24,8 +24,7 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 package=llama-cpp-python
-version=0.3.36
-sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+version=$("$root/bench/llama_source.sh" --version)
 
 say() {
     printf 'peers: %s\n' "$*" >&2
@@ -110,17 +109,7 @@ build_llama_bench() {
     say "building llama-bench from $package $version, once (a few minutes)"
     "$root/scripts/install-deps.sh" --bench ||
         die 1 "packages are missing"
-    # pip asks the build back end for the package's name; nothing is built.
-    pip3 download --quiet --no-deps --no-binary "$package" \
-        --dest "$work" "$package==$version" >&2 ||
-        die 6 "cannot download $package $version"
-    set -- "$work"/*.tar.gz
-    [ -f "$1" ] || die 6 "$package $version came without its sources"
-    sum=$(sha256sum <"$1")
-    [ "${sum%% *}" = "$sha256" ] ||
-        die 7 "$package $version: wrong sha256"
-    mkdir "$work/src"
-    tar -xzf "$1" -C "$work/src" --strip-components 1
+    "$root/bench/llama_source.sh" "$work" || exit $?
     log=$cache/build.log
     if ! {
         cmake -S "$work/src/vendor/llama.cpp" -B "$work/build" \

@@ -17,6 +17,10 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 
+# MPICH's transport patches the allocation functions of the process, which
+# sanitizers have patched before.
+export UCX_MEM_EVENTS=no
+
 # What the libraries leave to the end of the process is not ours.  They have no
 # frame pointers, so only whole stacks tell who allocated.
 suppressions=$(dirname "$0")/suppressions
