@@ -172,75 +172,6 @@ static void six_bits(int *scale, int *min, int j, const uint8_t *s)
     }
 }
 
-/* 16 bytes of scale (low nibble) and minimum; 64 bytes of two-bit integers: in
- * each half of 128 elements, group pair k has bits 2k of 32 bytes; d; dmin. */
-static void expand_q2_k(float *out, const uint8_t *block)
-{
-    const uint8_t *scales = block, *q = block + 16;
-    float d = qn_f16_to_f32(qn_le16(block + 80));
-    float dmin = qn_f16_to_f32(qn_le16(block + 82));
-    for (int i = 0; i < 256; i++) {
-        int half = i / 128, shift = i % 128 / 32 * 2, group = i / 16;
-        int integer = q[32 * half + i % 32] >> shift & 3;
-        out[i] = d * (float)(scales[group] & 15) * (float)integer -
-                 dmin * (float)(scales[group] >> 4);
-    }
-}
-
-/* 32 bytes whose bit 4 * half + k is the third bit of group pair k, inverted in
- * sign: 4 is taken away where it is 0; integers as above; 16 scales of six
- * bits, low four and high two apart, less 32; d. */
-static void expand_q3_k(float *out, const uint8_t *block)
-{
-    const uint8_t *high = block, *q = block + 32, *s = block + 96;
-    float d = qn_f16_to_f32(qn_le16(block + 108));
-    for (int i = 0; i < 256; i++) {
-        int half = i / 128, pair = i % 128 / 32, group = i / 16;
-        int low = q[32 * half + i % 32] >> 2 * pair & 3;
-        int third = high[i % 32] >> (4 * half + pair) & 1;
-        int scale = (s[group % 8] >> group / 8 * 4 & 15) |
-                    (s[8 + group % 4] >> group / 4 * 2 & 3) << 4;
-        out[i] = d * (float)(scale - 32) * (float)(low - (third ? 0 : 4));
-    }
-}
-
-/* d; dmin; 12 bytes of six-bit scales and minima; with five bits: 32 bytes
- * whose bit g is the high bit of group g; four runs of 32 bytes, whose low
- * nibbles are group 2c and high ones group 2c + 1. */
-static void expand_k(float *out, const uint8_t *block, bool five)
-{
-    float d = qn_f16_to_f32(qn_le16(block));
-    float dmin = qn_f16_to_f32(qn_le16(block + 2));
-    const uint8_t *high = block + 16, *q = block + (five ? 48 : 16);
-    for (int group = 0; group < 8; group++) {
-        int scale, min;
-        six_bits(&scale, &min, group, block + 4);
-        for (int l = 0; l < 32; l++) {
-            int integer = q[32 * (group / 2) + l] >> group % 2 * 4 & 15;
-            if (five)
-                integer |= (high[l] >> group & 1) << 4;
-            *out++ = d * (float)scale * (float)integer - dmin * (float)min;
-        }
-    }
-}
-
-/* Low four bits: 64 bytes for each half, in which quarter k of 32 elements has
- * bytes 32 * (k % 2) on and the high nibble from k = 2 on; high two bits: 32
- * bytes for each half, bits 2k; 16 signed scales; d.  Integers less 32. */
-static void expand_q6_k(float *out, const uint8_t *block)
-{
-    float d = qn_f16_to_f32(qn_le16(block + 208));
-    for (int i = 0; i < 256; i++) {
-        int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-        int low = block[64 * half + quarter % 2 * 32 + l] >> quarter / 2 * 4;
-        int high = block[128 + 32 * half + l] >> 2 * quarter;
-        int integer = ((low & 15) | (high & 3) << 4) - 32;
-        out[i] = d * (float)(int8_t)block[192 + i / 16] * (float)integer;
-    }
-}
-
-/* ---- the same blocks as groups ---- */
-
 static const qn_gguf_super supers[] = {
     {QN_GGUF_Q2_K_T, 2, 16, -1, 84},  {QN_GGUF_Q3_K_T, 3, 16, 4, 110},
     {QN_GGUF_Q4_K_T, 4, 32, -1, 144}, {QN_GGUF_Q5_K_T, 5, 32, -1, 176},
@@ -255,6 +186,8 @@ const qn_gguf_super *qn_gguf_super_of(int type)
     return NULL;
 }
 
+/* 16 bytes of scale (low nibble) and minimum; 64 bytes of two-bit integers: in
+ * each half of 128 elements, group pair k has bits 2k of 32 bytes; d; dmin. */
 static void split_q2_k(uint8_t *codes, float *scales, float *biases,
                        const uint8_t *block)
 {
@@ -269,6 +202,9 @@ static void split_q2_k(uint8_t *codes, float *scales, float *biases,
         codes[i] = q[32 * (i / 128) + i % 32] >> i % 128 / 32 * 2 & 3;
 }
 
+/* 32 bytes whose bit 4 * half + k is the third bit of group pair k, inverted in
+ * sign: 4 is taken away where it is 0; integers as above; 16 scales of six
+ * bits, low four and high two apart, less 32; d. */
 static void split_q3_k(uint8_t *codes, float *scales, const uint8_t *block)
 {
     const uint8_t *high = block, *q = block + 32, *s = block + 96;
@@ -286,6 +222,9 @@ static void split_q3_k(uint8_t *codes, float *scales, const uint8_t *block)
     }
 }
 
+/* d; dmin; 12 bytes of six-bit scales and minima; with five bits: 32 bytes
+ * whose bit g is the high bit of group g; four runs of 32 bytes, whose low
+ * nibbles are group 2c and high ones group 2c + 1. */
 static void split_k(uint8_t *codes, float *scales, float *biases,
                     const uint8_t *block, bool five)
 {
@@ -306,6 +245,9 @@ static void split_k(uint8_t *codes, float *scales, float *biases,
     }
 }
 
+/* Low four bits: 64 bytes for each half, in which quarter k of 32 elements has
+ * bytes 32 * (k % 2) on and the high nibble from k = 2 on; high two bits: 32
+ * bytes for each half, bits 2k; 16 signed scales; d.  Integers less 32. */
 static void split_q6_k(uint8_t *codes, float *scales, const uint8_t *block)
 {
     float d = qn_f16_to_f32(qn_le16(block + 208));
@@ -335,6 +277,25 @@ static void pack_codes(uint32_t *words, const uint8_t *codes, int bits)
     }
 }
 
+/* Codes, scales and, where the type has no zero point, biases of a block. */
+static void split_block(uint8_t *codes, float *scales, float *biases, int type,
+                        const uint8_t *block)
+{
+    switch (type) {
+    case QN_GGUF_Q2_K_T:
+        split_q2_k(codes, scales, biases, block);
+        break;
+    case QN_GGUF_Q3_K_T:
+        split_q3_k(codes, scales, block);
+        break;
+    case QN_GGUF_Q6_K_T:
+        split_q6_k(codes, scales, block);
+        break;
+    default:
+        split_k(codes, scales, biases, block, type == QN_GGUF_Q5_K_T);
+    }
+}
+
 void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
                         const uint8_t *block, size_t count)
 {
@@ -343,19 +304,7 @@ void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
     int groups = 256 / super->group;
     for (size_t i = 0; i < count; i++) {
         uint8_t codes[256];
-        switch (type) {
-        case QN_GGUF_Q2_K_T:
-            split_q2_k(codes, scales, biases, block);
-            break;
-        case QN_GGUF_Q3_K_T:
-            split_q3_k(codes, scales, block);
-            break;
-        case QN_GGUF_Q6_K_T:
-            split_q6_k(codes, scales, block);
-            break;
-        default:
-            split_k(codes, scales, biases, block, type == QN_GGUF_Q5_K_T);
-        }
+        split_block(codes, scales, biases, type, block);
         for (int g = 0; g < groups && super->zero >= 0; g++)
             biases[g] = (float)-super->zero * scales[g];
         pack_codes(words, codes, super->bits);
@@ -363,6 +312,19 @@ void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
         scales += groups;
         biases += groups;
         block += super->bytes;
+    }
+}
+
+static void expand_super(float *out, const qn_gguf_super *super,
+                         const uint8_t *block)
+{
+    uint8_t codes[256];
+    float scales[16], biases[16];
+    split_block(codes, scales, biases, super->type, block);
+    for (int i = 0; i < 256; i++) {
+        int g = i / super->group;
+        out[i] = super->zero >= 0 ? scales[g] * (float)(codes[i] - super->zero)
+                                  : scales[g] * (float)codes[i] + biases[g];
     }
 }
 
@@ -402,36 +364,23 @@ static void expand_iq4_xs(float *out, const uint8_t *block)
 bool qn_gguf_expands(int type)
 {
     switch (type) {
-    case QN_GGUF_Q2_K_T:
-    case QN_GGUF_Q3_K_T:
-    case QN_GGUF_Q4_K_T:
-    case QN_GGUF_Q5_K_T:
-    case QN_GGUF_Q6_K_T:
     case QN_GGUF_IQ4_NL_T:
     case QN_GGUF_IQ4_XS_T:
     case QN_GGUF_MXFP4_T:
         return true;
     default:
-        return qn_gguf_group_bits(type);
+        return qn_gguf_group_bits(type) || qn_gguf_super_of(type);
     }
 }
 
 void qn_gguf_expand(float *out, int type, const uint8_t *block)
 {
+    const qn_gguf_super *super = qn_gguf_super_of(type);
+    if (super) {
+        expand_super(out, super, block);
+        return;
+    }
     switch (type) {
-    case QN_GGUF_Q2_K_T:
-        expand_q2_k(out, block);
-        break;
-    case QN_GGUF_Q3_K_T:
-        expand_q3_k(out, block);
-        break;
-    case QN_GGUF_Q4_K_T:
-    case QN_GGUF_Q5_K_T:
-        expand_k(out, block, type == QN_GGUF_Q5_K_T);
-        break;
-    case QN_GGUF_Q6_K_T:
-        expand_q6_k(out, block);
-        break;
     case QN_GGUF_IQ4_NL_T:
         expand_codes(out, iq4_codes, qn_f16_to_f32(qn_le16(block)), block + 2);
         break;
