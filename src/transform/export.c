@@ -298,24 +298,6 @@ static qn_status write_function(exporting *x, const qn_signature *s,
     return w->status;
 }
 
-static qn_status record(qn_tape *out, const qn_function *fun,
-                        const qn_signature *s, bool shapeless)
-{
-    qn_trace trace;
-    qn_tape all;
-    qn_status status =
-        qn_trace_given(&trace, fun, s->inputs.data, s->inputs.count, shapeless);
-    if (status)
-        return status;
-    status = qn_tape_new(&all, &trace, false);
-    qn_trace_end(&trace);
-    if (status)
-        return status;
-    status = qn_tape_simplify(out, &all, false);
-    qn_tape_free(&all);
-    return status;
-}
-
 static qn_status add_recording(qn_exporter *e, const qn_function *fun,
                                const qn_signature *s)
 {
@@ -325,7 +307,7 @@ static qn_status add_recording(qn_exporter *e, const qn_function *fun,
                          .next_id = e->last_id,
                          .constant = write_constant},
                    .e = e};
-    qn_status status = record(&tape, fun, s, e->shapeless);
+    qn_status status = qn_tape_record(&tape, fun, &s->inputs, e->shapeless);
     if (status)
         return status;
     status = write_function(&x, s, &tape);

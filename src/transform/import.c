@@ -237,24 +237,6 @@ static qn_status read_entries(const qn_function *self, qn_arrays *out,
     return r->status;
 }
 
-static qn_status make_tape(qn_tape *out, const importer *m,
-                           const qn_arrays *inputs, bool shapeless)
-{
-    qn_trace trace;
-    qn_tape all;
-    qn_status status = qn_trace_given(&trace, &m->base, inputs->data,
-                                      inputs->count, shapeless);
-    if (status)
-        return status;
-    status = qn_tape_new(&all, &trace, false);
-    qn_trace_end(&trace);
-    if (status)
-        return status;
-    status = qn_tape_simplify(out, &all, false);
-    qn_tape_free(&all);
-    return status;
-}
-
 /* Keywords, and types and shapes of the inputs; *ids is theirs. */
 static void read_signature(qn_mlxfn_reader *r, qn_signature *s, uint64_t **ids)
 {
@@ -299,8 +281,8 @@ static void read_function(qn_imported *f, qn_mlxfn_reader *r, qn_map *constants)
     m.input_ids = input_ids;
     m.output_ids = output_ids;
     if (!r->status)
-        r->status =
-            make_tape(&made.tape, &m, &made.signature.inputs, f->shapeless);
+        r->status = qn_tape_record(&made.tape, &m.base, &made.signature.inputs,
+                                   f->shapeless);
     void *grown = r->status ? NULL
                             : qn_reallocarray(f->functions, f->count + 1,
                                               sizeof *f->functions);

@@ -233,3 +233,21 @@ qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape, bool values)
         *out = s.tape;
     return status;
 }
+
+qn_status qn_tape_record(qn_tape *out, const qn_function *fun,
+                         const qn_arrays *inputs, bool shapeless)
+{
+    qn_trace trace;
+    qn_tape all;
+    qn_status status =
+        qn_trace_given(&trace, fun, inputs->data, inputs->count, shapeless);
+    if (status)
+        return status;
+    status = qn_tape_new(&all, &trace, false);
+    qn_trace_end(&trace);
+    if (status)
+        return status;
+    status = qn_tape_simplify(out, &all, false);
+    qn_tape_free(&all);
+    return status;
+}

@@ -37,6 +37,10 @@ void qn_tape_free(qn_tape *tape);
 /* A copy without duplicates, identities and rules of the program's.  `values`:
  * nobody will ask for gradients, so what stops them is an identity too. */
 qn_status qn_tape_simplify(qn_tape *out, const qn_tape *tape, bool values);
+/* What `fun` does with inputs of these types and shapes: traced, then as
+ * above, for a program that may ask for gradients. */
+qn_status qn_tape_record(qn_tape *out, const qn_function *fun,
+                         const qn_arrays *inputs, bool shapeless);
 /* A copy in which runs of elementwise steps are single ones.  `shapeless`: the
  * shapes of the trace are one example. */
 qn_status qn_tape_fuse(qn_tape *out, const qn_tape *tape, bool shapeless);
