@@ -23,6 +23,11 @@ enum {
     QN_PANEL_PARTS = 3 /* matrices whose panels lie in one array */
 };
 
+/* Activations become integers up to TOP (127 * 128); what is below TINY is zero
+ * (backend/cpu/kernels/panel/panel.h has the formula). */
+#define QN_PANEL_TOP 16256
+#define QN_PANEL_TINY 1e-30f
+
 /* The value of a code c: scale * c + bias, or scale * (c - zero). */
 typedef struct qn_panel_form {
     int bits;            /* 2, 3, 4, 5, 6 or 8 */

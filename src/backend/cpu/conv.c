@@ -52,11 +52,6 @@ typedef struct conv_job {
     size_t scratch_stride;
 } conv_job;
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
 /* ---- operands as floats ---- */
 
 typedef struct stage_job {
@@ -439,7 +434,7 @@ qn_status qn_cpu_conv(qn_node *node, bool *done)
                     .channels = (size_t)x->shape[x->ndim - 1],
                     .per_group = (size_t)w->shape[w->ndim - 1],
                     .outputs = (size_t)w->shape[0]};
-    if (!narrow_float(x->dtype) || !out->size || !x->size || !w->size)
+    if (!qn_cpu_narrow_float(x->dtype) || !out->size || !x->size || !w->size)
         return QN_OK;
     for (int i = 0; i < job.ndim; i++)
         job.taps *= (size_t)job.kernel[i];

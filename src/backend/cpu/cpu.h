@@ -79,6 +79,25 @@ qn_status qn_cpu_product(const qn_cpu_rows *a, const qn_array *b,
 qn_status qn_cpu_scratch(qn_buffer **out, size_t count, size_t size,
                          size_t *stride);
 
+/* The types that kernels compute in float. */
+static inline bool qn_cpu_narrow_float(qn_dtype type)
+{
+    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
+}
+
+/* There are elements, and along the last axis they are neighbours. */
+static inline bool qn_cpu_rows_contiguous(const qn_array *array)
+{
+    int last = array->ndim - 1;
+    return last >= 0 && array->size &&
+           (array->strides[last] == 1 || array->shape[last] == 1);
+}
+
+/* A contiguous vector of n narrow floats as floats: where it lies, or in
+ * memory of its own, *held, which the caller gives up (NULL at first). */
+qn_status qn_cpu_floats(const float **out, qn_buffer **held,
+                        const qn_array *vector, size_t n);
+
 /* count floating elements of any type, contiguous, to float and back. */
 void qn_cpu_widen(float *dst, const void *src, size_t count, qn_dtype type);
 void qn_cpu_narrow(void *dst, const float *src, size_t count, qn_dtype type);

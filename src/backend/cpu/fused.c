@@ -3,8 +3,8 @@
  * fusing changes no bit. */
 #include "cpu.h"
 
-#include "backend/ref/fused.h"
 #include "backend/cpu/kernels/map/map.h"
+#include "backend/ref/fused.h"
 #include "ops/params.h"
 #include "pool.h"
 

@@ -6,6 +6,7 @@
 #include "cpu.h"
 
 #include "backend/common/plan.h"
+#include "backend/ref/stage.h"
 #include "ops/ops.h"
 #include "ops/params.h"
 #include "pool.h"
@@ -14,17 +15,11 @@
 
 enum { BLOCK = 256, GRAIN = 8192, GRAIN_BYTES = 128 * 1024 };
 
-static char *element_at(const qn_array *array, int64_t offset)
-{
-    return (char *)qn_array_data(array) +
-           offset * (int64_t)qn_array_itemsize(array);
-}
-
 /* ---- indices ---- */
 
 #define READ(T)                                                                \
     do {                                                                       \
-        const T *from = (const void *)element_at(index, offset);               \
+        const T *from = (const void *)qn_element(index, offset);               \
         for (size_t i = 0; i < n; i++)                                         \
             out[i] = (int64_t)from[(int64_t)i * step];                         \
     } while (0)
@@ -58,7 +53,7 @@ static void read_places(int64_t *out, const qn_array *index, int64_t offset,
         READ(int64_t);
         break;
     default:
-        large = (const void *)element_at(index, offset);
+        large = (const void *)qn_element(index, offset);
         for (size_t i = 0; i < n; i++) {
             uint64_t x = large[(int64_t)i * step];
             out[i] = x > INT64_MAX ? INT64_MAX : (int64_t)x;
@@ -205,7 +200,7 @@ static void ask_for(const along_job *job, int64_t offset)
     size_t bytes = (size_t)job->length * qn_array_itemsize(job->source);
     if (job->lines.step[1] != 1 || bytes > MOST || job->n * LINE < bytes)
         return;
-    const char *line = element_at(job->source, offset);
+    const char *line = qn_element(job->source, offset);
     for (size_t i = 0; i < bytes; i += LINE)
         __builtin_prefetch(line + i);
 }
@@ -252,16 +247,16 @@ static void gather_lines(void *ctx, size_t begin, size_t end, int worker)
             int64_t at = (int64_t)first;
             if (words && n == BLOCK) {
                 gather_words(
-                    (void *)element_at(job->out, walk.offsets[0] + at),
-                    (const void *)element_at(job->source, walk.offsets[1]),
-                    (const void *)element_at(job->index, walk.offsets[2] + at),
+                    (void *)qn_element(job->out, walk.offsets[0] + at),
+                    (const void *)qn_element(job->source, walk.offsets[1]),
+                    (const void *)qn_element(job->index, walk.offsets[2] + at),
                     (int32_t)job->length);
                 continue;
             }
             read_places(places, job->index, walk.offsets[2] + at * step[2],
                         step[2], n, job->length);
-            copy_elements(element_at(job->out, walk.offsets[0] + at * step[0]),
-                          step[0], element_at(job->source, walk.offsets[1]),
+            copy_elements(qn_element(job->out, walk.offsets[0] + at * step[0]),
+                          step[0], qn_element(job->source, walk.offsets[1]),
                           step[1], places, n, qn_array_itemsize(job->out));
         }
     }

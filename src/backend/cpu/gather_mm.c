@@ -17,11 +17,6 @@
 
 enum { MANY_ROWS = 32 };
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
 /* Offsets of both matrices, and which of the results it is. */
 typedef struct choice {
     int64_t a, b;
@@ -159,7 +154,7 @@ qn_status qn_cpu_gather_mm(qn_node *node, bool *done)
                   .n = (size_t)b->shape[b->ndim - 1],
                   .k = (size_t)a->shape[a->ndim - 1]};
     /* Without elements there may still be an index outside: the reference. */
-    if (!narrow_float(a->dtype) || !out->size || !a->size || !b->size)
+    if (!qn_cpu_narrow_float(a->dtype) || !out->size || !a->size || !b->size)
         return QN_OK;
     size_t count = out->size / (p.m * p.n);
     choice *choices = qn_calloc(count, sizeof *choices);
@@ -185,7 +180,7 @@ qn_status qn_cpu_segmented_mm(qn_node *node, bool *done)
     const qn_array *a = node->inputs[0], *b = node->inputs[1];
     const qn_array *segments = node->inputs[2];
     qn_array *out = node->outputs[0];
-    if (!narrow_float(a->dtype) || !out->size)
+    if (!qn_cpu_narrow_float(a->dtype) || !out->size)
         return QN_OK;
     qn_status status = qn_array_alloc(out);
     if (status)

@@ -214,19 +214,14 @@ static qn_status run_choices(batch *b, const choice *choices, size_t count)
     return status;
 }
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
 qn_status qn_cpu_gather_qmm(qn_node *node, bool *done)
 {
     const qn_quant_params *q = node->params;
     const qn_array *x = node->inputs[0];
     qn_array *out = node->outputs[0];
     /* Without elements there may still be an index outside: the reference. */
-    if (!out->size || !x->size || !narrow_float(x->dtype) ||
-        !narrow_float(out->dtype))
+    if (!out->size || !x->size || !qn_cpu_narrow_float(x->dtype) ||
+        !qn_cpu_narrow_float(out->dtype))
         return QN_OK;
     batch b = {.x = x, .out = out, .m = (size_t)x->shape[x->ndim - 2]};
     if (!qn_cpu_packed_open(&b.p, q, node->inputs + 1,

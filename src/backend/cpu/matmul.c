@@ -26,11 +26,6 @@ enum {
     BLOCK = 256 /* elements converted at a time */
 };
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
 /* Memory for count * each floats. */
 static qn_status new_floats(qn_buffer **out, size_t count, size_t each)
 {
@@ -396,9 +391,9 @@ qn_status qn_cpu_matmul(qn_node *node, bool *done)
 {
     qn_array *a = node->inputs[0], *b = node->inputs[1];
     qn_array *out = node->outputs[0];
-    if (!narrow_float(a->dtype) || !narrow_float(b->dtype) ||
-        !narrow_float(out->dtype) || !out->size || !a->size || a->ndim < 2 ||
-        b->ndim < 2)
+    if (!qn_cpu_narrow_float(a->dtype) || !qn_cpu_narrow_float(b->dtype) ||
+        !qn_cpu_narrow_float(out->dtype) || !out->size || !a->size ||
+        a->ndim < 2 || b->ndim < 2)
         return QN_OK;
     qn_status status = qn_array_alloc(out);
     if (status)

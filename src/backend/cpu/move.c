@@ -13,6 +13,7 @@
 #include "backend/common/view.h"
 #include "backend/cpu/kernels/map/map.h"
 #include "backend/cpu/kernels/transpose/transpose.h"
+#include "backend/ref/stage.h"
 #include "ops/ops.h"
 #include "ops/params.h"
 #include "pool.h"
@@ -224,12 +225,6 @@ static window window_of(const qn_array *array)
     return (window){qn_array_data(array), array->strides};
 }
 
-static char *element_at(const qn_array *array, int64_t offset)
-{
-    return (char *)qn_array_data(array) +
-           offset * (int64_t)qn_array_itemsize(array);
-}
-
 /* ---- views, and the copies behind them ---- */
 
 static qn_status copy_to(qn_array *target, const qn_array *source)
@@ -272,7 +267,7 @@ qn_status qn_cpu_slice_update(qn_node *node, bool *done)
         start += p->start[axis] * out->strides[axis];
         strides[axis] = out->strides[axis] * p->strides[axis];
     }
-    copy_window((window){element_at(out, start), strides}, window_of(update),
+    copy_window((window){qn_element(out, start), strides}, window_of(update),
                 update->shape, update->ndim, qn_array_itemsize(out), false);
     return QN_OK;
 }
@@ -291,7 +286,7 @@ qn_status qn_cpu_concatenate(qn_node *node, bool *done)
     for (int i = 0; i < node->ninputs; i++) {
         const qn_array *in = node->inputs[i];
         copy_window(
-            (window){element_at(out, at * out->strides[p->axis]), out->strides},
+            (window){qn_element(out, at * out->strides[p->axis]), out->strides},
             window_of(in), in->shape, in->ndim, qn_array_itemsize(out), true);
         at += in->shape[p->axis];
     }

@@ -17,11 +17,6 @@ enum {
     ROWS = 8
 };
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
 static const uint8_t *bytes_at(const qn_array *array, int64_t offset)
 {
     return (const uint8_t *)qn_array_data(array) +
@@ -66,8 +61,8 @@ static bool supported(const qn_quant_params *q, qn_array *const *packed,
     if (q->mode != QN_QUANT_AFFINE)
         return packed[1]->dtype == QN_UINT8;
     return packed_format(format, q->bits) && q->group_size >= 16 &&
-           q->group_size % 16 == 0 && narrow_float(packed[1]->dtype) &&
-           narrow_float(packed[2]->dtype) && packed_rows(packed[2]);
+           q->group_size % 16 == 0 && qn_cpu_narrow_float(packed[1]->dtype) &&
+           qn_cpu_narrow_float(packed[2]->dtype) && packed_rows(packed[2]);
 }
 
 bool qn_cpu_packed_open(qn_cpu_packed *p, const qn_quant_params *q,
@@ -341,8 +336,8 @@ qn_status qn_cpu_quantized_matmul(qn_node *node, bool *done)
     const qn_quant_params *q = node->params;
     qn_array *x = node->inputs[0], *out = node->outputs[0];
     qn_cpu_packed p;
-    if (!out->size || !x->size || x->ndim < 2 || !narrow_float(x->dtype) ||
-        !narrow_float(out->dtype) ||
+    if (!out->size || !x->size || x->ndim < 2 ||
+        !qn_cpu_narrow_float(x->dtype) || !qn_cpu_narrow_float(out->dtype) ||
         !qn_cpu_packed_open(&p, q, node->inputs + 1,
                             (size_t)out->shape[out->ndim - 1],
                             (size_t)x->shape[x->ndim - 1]))
@@ -407,7 +402,7 @@ qn_status qn_cpu_dequantize(qn_node *node, bool *done)
     const qn_quant_params *q = node->params;
     qn_array *out = node->outputs[0], *w = node->inputs[0];
     qn_cpu_packed p;
-    if (!out->size || !narrow_float(out->dtype) ||
+    if (!out->size || !qn_cpu_narrow_float(out->dtype) ||
         !qn_cpu_packed_open(&p, q, node->inputs, 1,
                             (size_t)out->shape[out->ndim - 1]))
         return QN_OK;

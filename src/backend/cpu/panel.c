@@ -28,18 +28,6 @@ enum {
     PACK_BYTES = 64 * 1024
 };
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
-static bool rows_contiguous(const qn_array *array)
-{
-    int last = array->ndim - 1;
-    return array->size &&
-           (array->strides[last] == 1 || array->shape[last] == 1);
-}
-
 /* ---- packing ---- */
 
 typedef struct pack_job {
@@ -78,7 +66,7 @@ qn_status qn_cpu_panel_pack(qn_node *node, bool *done)
 {
     const qn_panel_params *p = node->params;
     for (int i = 0; i < node->ninputs; i++)
-        if (!rows_contiguous(node->inputs[i]))
+        if (!qn_cpu_rows_contiguous(node->inputs[i]))
             return QN_OK;
     qn_status status = qn_array_alloc(node->outputs[0]);
     if (status)
@@ -139,6 +127,16 @@ static const float *x_row(const panel_job *job, size_t i, float *room)
     return room;
 }
 
+/* Where the tile that begins with row `row` lies.  Tiles of a rest follow one
+ * another in the space of a full one. */
+static char *tile_at(const panel_job *job, size_t row)
+{
+    size_t before = row % QN_PANEL_TILE;
+    char *tile = job->tiles + row / QN_PANEL_TILE * job->tile_bytes;
+    return before ? tile + qn_panel_x_bytes(&job->p->w.form, job->k, before)
+                  : tile;
+}
+
 static void make_tiles(void *ctx, size_t begin, size_t end, int worker)
 {
     const panel_job *job = ctx;
@@ -147,10 +145,7 @@ static void make_tiles(void *ctx, size_t begin, size_t end, int worker)
         (float *)(void *)(job->scratch + (size_t)worker * job->scratch_stride);
     for (size_t row = begin; row < end;) {
         size_t rows = qn_panel_tile(end - row);
-        char *tile = job->tiles + row / QN_PANEL_TILE * job->tile_bytes;
-        /* Tiles of a rest follow one another in the space of a full one. */
-        if (row % QN_PANEL_TILE)
-            tile += qn_panel_x_bytes(form, job->k, row % QN_PANEL_TILE);
+        char *tile = tile_at(job, row);
         for (size_t r = 0; r < rows; r++)
             job->kernel->quantize(tile, form, x_row(job, row + r, room), job->k,
                                   r, rows);
@@ -205,16 +200,12 @@ static void run_units(void *ctx, size_t begin, size_t end, int worker)
 {
     (void)worker;
     const panel_job *job = ctx;
-    const qn_panel_form *form = &job->p->w.form;
     for (size_t i = begin; i < end; i++) {
         size_t unit = i % job->units, row = i / job->units * BLOCK;
         size_t last = job->m - row < BLOCK ? job->m : row + BLOCK;
         while (row < last) {
             size_t rows = qn_panel_tile(last - row);
-            char *tile = job->tiles + row / QN_PANEL_TILE * job->tile_bytes;
-            if (row % QN_PANEL_TILE)
-                tile += qn_panel_x_bytes(form, job->k, row % QN_PANEL_TILE);
-            run_tile(job, unit, tile, row, rows);
+            run_tile(job, unit, tile_at(job, row), row, rows);
             row += rows;
         }
     }
@@ -231,22 +222,6 @@ static void multiply(panel_job *job)
     size_t grain =
         rows < FEW ? GRAIN_BYTES / job->panel_bytes : GRAIN_MACS / macs;
     qn_pool_split(run_units, job, job->units * job->blocks, grain + 1, 1);
-}
-
-/* The weight of the norm as floats: where it lies, or in *held. */
-static qn_status norm_weight(panel_job *job, qn_buffer **held,
-                             const qn_array *weight)
-{
-    if (weight->dtype == QN_FLOAT32) {
-        job->norm = qn_array_data(weight);
-        return QN_OK;
-    }
-    qn_status status = qn_buffer_new(held, job->k * sizeof(float));
-    if (status)
-        return status;
-    qn_cpu_widen((*held)->data, qn_array_data(weight), job->k, weight->dtype);
-    job->norm = (*held)->data;
-    return QN_OK;
 }
 
 static void place_panels(panel_job *job, const qn_array *panels)
@@ -285,8 +260,9 @@ qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
     const qn_array *weight = p->has_norm ? node->inputs[2] : NULL;
     const qn_array *residual =
         p->has_residual ? node->inputs[2 + p->has_norm] : NULL;
-    if (!x->size || !narrow_float(x->dtype) || !rows_contiguous(x) ||
-        !panels->row_contiguous || (weight && !rows_contiguous(weight)) ||
+    if (!x->size || !qn_cpu_narrow_float(x->dtype) ||
+        !qn_cpu_rows_contiguous(x) || !panels->row_contiguous ||
+        (weight && !qn_cpu_rows_contiguous(weight)) ||
         (residual && !residual->row_contiguous))
         return QN_OK;
     panel_job job = {.kernel = qn_panel_pick(),
@@ -316,7 +292,7 @@ qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
     if (!status)
         status = qn_cpu_scratch(&tiles, tile_count, job.tile_bytes, &stride);
     if (!status && weight)
-        status = norm_weight(&job, &held, weight);
+        status = qn_cpu_floats(&job.norm, &held, weight, job.k);
     if (!status)
         status = alloc_outputs(node, &job, residual);
     if (!status) {

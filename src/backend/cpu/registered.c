@@ -49,11 +49,6 @@ static bool same_shape(const qn_kernel_view *a, const qn_kernel_view *b)
     return same;
 }
 
-static bool narrow_float(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
 /* The last axis, and how many lines there are along it. */
 typedef struct lines {
     const qn_kernel_view *v;
@@ -67,7 +62,7 @@ static int open_logits(lines *l, const qn_kernel_args *args)
     const qn_kernel_view *v = &args->in[0];
     qn_dtype type;
     int n;
-    if (!narrow_float(v->dtype) ||
+    if (!qn_cpu_narrow_float(v->dtype) ||
         !qn_template_dtype(args->templates, "T", &type) || type != v->dtype)
         return refuse(args,
                       "logits of float32, float16 or bfloat16 and T of "

@@ -19,20 +19,6 @@
 
 enum { GRAIN = 8192 /* elements that are not shared among threads */ };
 
-static bool supported(const qn_array *array)
-{
-    return array->dtype == QN_FLOAT32 || array->dtype == QN_FLOAT16 ||
-           array->dtype == QN_BFLOAT16;
-}
-
-/* Elements along the last axis are neighbours. */
-static bool rows_contiguous(const qn_array *array)
-{
-    int last = array->ndim - 1;
-    return last >= 0 && array->size &&
-           (array->strides[last] == 1 || array->shape[last] == 1);
-}
-
 /* ---- rows in, rows out ---- */
 
 typedef struct rows_job rows_job;
@@ -87,9 +73,8 @@ static void run_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-/* A vector of n elements as floats: where it lies, or in memory of its own. */
-static qn_status as_floats(const float **out, qn_buffer **held,
-                           const qn_array *vector, size_t n)
+qn_status qn_cpu_floats(const float **out, qn_buffer **held,
+                        const qn_array *vector, size_t n)
 {
     if (vector->dtype == QN_FLOAT32) {
         *out = qn_array_data(vector);
@@ -141,7 +126,7 @@ done:
 qn_status qn_cpu_softmax(qn_node *node, bool *done)
 {
     const qn_array *in = node->inputs[0];
-    if (!supported(in) || !rows_contiguous(in) ||
+    if (!qn_cpu_narrow_float(in->dtype) || !qn_cpu_rows_contiguous(in) ||
         node->outputs[0]->dtype != in->dtype)
         return QN_OK;
     *done = true;
@@ -162,21 +147,21 @@ qn_status qn_cpu_norm(qn_node *node, bool *done)
         vectors[count++] = &job.weight;
     if (p->has_bias)
         vectors[count++] = &job.bias;
-    if (!supported(in) || !rows_contiguous(in) ||
+    if (!qn_cpu_narrow_float(in->dtype) || !qn_cpu_rows_contiguous(in) ||
         node->outputs[0]->dtype != in->dtype)
         return QN_OK;
     int n = in->shape[in->ndim - 1];
     for (int i = 0; i < count; i++) {
         const qn_array *vector = node->inputs[i + 1];
-        if (!supported(vector) || vector->ndim != 1 || vector->shape[0] != n ||
-            !rows_contiguous(vector))
+        if (!qn_cpu_narrow_float(vector->dtype) || vector->ndim != 1 ||
+            vector->shape[0] != n || !qn_cpu_rows_contiguous(vector))
             return QN_OK;
     }
     *done = true;
     qn_status status = QN_OK;
     for (int i = 0; i < count && !status; i++)
         status =
-            as_floats(vectors[i], &held[i], node->inputs[i + 1], (size_t)n);
+            qn_cpu_floats(vectors[i], &held[i], node->inputs[i + 1], (size_t)n);
     if (!status)
         status = map_rows(node, &job);
     for (int i = 0; i < 2; i++)
@@ -307,7 +292,8 @@ qn_status qn_cpu_logsumexp(qn_node *node, bool *done)
 {
     const qn_array *in = node->inputs[0];
     qn_array *out = node->outputs[0];
-    if (!supported(in) || !rows_contiguous(in) || out->dtype != in->dtype)
+    if (!qn_cpu_narrow_float(in->dtype) || !qn_cpu_rows_contiguous(in) ||
+        out->dtype != in->dtype)
         return QN_OK;
     *done = true;
     fold_job job = {.part = exp_part};
@@ -334,7 +320,8 @@ qn_status qn_cpu_arg_rows(qn_node *node, bool *done)
     const qn_arg_reduce_params *p = node->params;
     const qn_array *in = node->inputs[0];
     qn_array *out = node->outputs[0];
-    if (!supported(in) || !rows_contiguous(in) || p->axis != in->ndim - 1)
+    if (!qn_cpu_narrow_float(in->dtype) || !qn_cpu_rows_contiguous(in) ||
+        p->axis != in->ndim - 1)
         return QN_OK;
     *done = true;
     fold_job job = {.part = best_part, .max = p->max};
@@ -480,7 +467,8 @@ qn_status qn_cpu_rope(qn_node *node, bool *done)
                     .in = in,
                     .out = node->outputs[0],
                     .half = (size_t)(p->dims / 2)};
-    if (!supported(in) || !rows_contiguous(in) || in->ndim < 3)
+    if (!qn_cpu_narrow_float(in->dtype) || !qn_cpu_rows_contiguous(in) ||
+        in->ndim < 3)
         return QN_OK;
     job.width = (size_t)in->shape[in->ndim - 1];
     job.times = (size_t)in->shape[in->ndim - 2];

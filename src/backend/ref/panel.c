@@ -209,10 +209,12 @@ static void quantize(x_row *x, size_t k)
             finite &= isfinite(v[i]) != 0;
             top = fmaxf(top, fabsf(v[i]));
         }
-        bool some = finite && top >= 1e-30f;
-        x->d[e / QN_PANEL_STEP] = !finite ? NAN : some ? top / 16256.0f : 0.0f;
+        bool some = finite && top >= QN_PANEL_TINY;
+        x->d[e / QN_PANEL_STEP] = !finite ? NAN
+                                  : some  ? top / QN_PANEL_TOP
+                                          : 0.0f;
         for (size_t i = 0; i < QN_PANEL_STEP; i++)
-            x->q[e + i] = some ? (int)rintf(v[i] * (16256.0f / top)) : 0;
+            x->q[e + i] = some ? (int)rintf(v[i] * (QN_PANEL_TOP / top)) : 0;
     }
 }
 
@@ -244,9 +246,8 @@ static void x_row_load(x_row *x, const qn_node *node, const float *weight,
     size_t k = (size_t)p->w.cols;
     qn_floats_load(x->values, in->dtype, qn_element(in, offset),
                    in->strides[in->ndim - 1], k);
-    if (weight) {
+    if (weight)
         norm(x->values, k, weight, p->eps);
-    }
     quantize(x, k);
 }
 

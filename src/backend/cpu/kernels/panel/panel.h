@@ -35,9 +35,6 @@
 
 enum { QN_PANEL_TILE = 8, QN_PANEL_QUADS = QN_PANEL_STEP / 4 };
 
-#define QN_PANEL_TINY 1e-30f
-#define QN_PANEL_TOP 16256 /* the largest q: 127 * 128 */
-
 /* Rows of x, quantized, side by side.  Four elements are two words, the bytes
  * of `high` and those of `low`: those of quad i of row r are
  * q[2 * i * rows + r] and q[(2 * i + 1) * rows + r]. */
