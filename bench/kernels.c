@@ -78,23 +78,20 @@ static float *random_floats(size_t n)
 
 static const peak *peak_at(qn_isa isa)
 {
-    switch (isa) {
 #if defined(__x86_64__)
-    case QN_ISA_AVX512:
+    if (isa >= QN_ISA_AVX512)
         return &peak_avx512;
-    case QN_ISA_AVX2:
+    if (isa >= QN_ISA_AVX2)
         return &peak_avx2;
 #elif defined(__aarch64__)
-    case QN_ISA_NEON:
+    if (isa >= QN_ISA_NEON)
         return &peak_neon;
 #endif
-    default:
-        return &peak_none;
-    }
+    return &peak_none;
 }
 
 static struct {
-    double flops[QN_ISA_NEON + 1]; /* one core */
+    double flops[QN_ISA_COUNT]; /* one core */
     double all_flops;              /* all threads, best instruction set */
     double read, all_read;         /* bytes per second */
 } limits;
@@ -150,7 +147,7 @@ static void all_read_work(void *ctx)
 static void measure_limits(void)
 {
     limit_job job = {.x = random_floats(READ_FLOATS)};
-    for (int isa = 0; isa <= QN_ISA_NEON; isa++) {
+    for (int isa = 0; isa < QN_ISA_COUNT; isa++) {
         if (!qn_rowdot_at((qn_isa)isa))
             continue;
         job.p = peak_at((qn_isa)isa);
@@ -166,7 +163,7 @@ static void measure_limits(void)
     limits.all_read = READ_FLOATS * 4.0 / best_time(all_read_work, &job);
     printf("%s, %s, %d threads\n", qn_cpu_name(), qn_isa_name(qn_cpu_isa()),
            threads);
-    for (int isa = 0; isa <= QN_ISA_NEON; isa++)
+    for (int isa = 0; isa < QN_ISA_COUNT; isa++)
         if (limits.flops[isa] > 0)
             printf("multiply-adds, one core, %-7s %7.1f GFLOP/s\n",
                    qn_isa_name((qn_isa)isa), limits.flops[isa] * 1e-9);
@@ -658,7 +655,7 @@ int main(int argc, char **argv)
         bool wanted = argc < 2;
         for (int i = 1; i < argc; i++)
             wanted |= !strcmp(argv[i], families[f].name);
-        for (int isa = QN_ISA_NEON; wanted && isa >= 0; isa--)
+        for (int isa = QN_ISA_COUNT - 1; wanted && isa >= 0; isa--)
             if (limits.flops[isa] > 0)
                 families[f].run((qn_isa)isa);
     }

@@ -1,17 +1,22 @@
 # The one place where instruction-set flags live.  A kernel file is named for
 # its level: backend/cpu/kernels/<family>/<isa>.c, isa being none, avx2,
-# avx512, vnni or neon.  Files of another architecture are left out of the build;
+# avxvnni, avx512, vnni, bf16, amx, neon, neondot or i8mm.  Files of another architecture are left out of the build;
 # dispatch at run time picks among those that are in.
 set(QUERN_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(QUERN_ISA_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw
                      -mavx512dq -mavx512vl -mavx512cd)
 set(QUERN_ISA_vnni ${QUERN_ISA_avx512} -mavx512vnni)
+set(QUERN_ISA_avxvnni ${QUERN_ISA_avx2} -mavxvnni)
+set(QUERN_ISA_bf16 ${QUERN_ISA_vnni} -mavx512bf16)
+set(QUERN_ISA_amx ${QUERN_ISA_bf16} -mamx-tile -mamx-int8 -mamx-bf16)
 set(QUERN_ISA_neon "")
+set(QUERN_ISA_neondot -march=armv8.2-a+dotprod)
+set(QUERN_ISA_i8mm -march=armv8.2-a+dotprod+i8mm+bf16)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  set(QUERN_ISAS avx2 avx512 vnni)
+  set(QUERN_ISAS avx2 avxvnni avx512 vnni bf16 amx)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
-  set(QUERN_ISAS neon)
+  set(QUERN_ISAS neon neondot i8mm)
 else()
   set(QUERN_ISAS "")
 endif()
@@ -39,7 +44,7 @@ function(quern_isa_sources var)
   set(kept "")
   foreach(source ${${var}})
     get_filename_component(isa ${source} NAME_WE)
-    if(isa MATCHES "^(avx2|avx512|vnni|neon)$")
+    if(isa MATCHES "^(avx2|avxvnni|avx512|vnni|bf16|amx|neon|neondot|i8mm)$")
       if(NOT isa IN_LIST QUERN_ISAS)
         continue()
       endif()

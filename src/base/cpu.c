@@ -19,13 +19,15 @@
 #ifdef __linux__
 #include <errno.h>
 #include <sched.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
 #endif
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #endif
 
 static struct {
-    qn_isa isa;
+    uint32_t levels;
     char name[128];
     char machine[128];
 } facts;
@@ -33,25 +35,46 @@ static pthread_once_t facts_once = PTHREAD_ONCE_INIT;
 
 /* ---- instruction sets ---- */
 
-qn_isa qn_isa_x86(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx,
-                  uint64_t xcr0)
+static bool all_of(uint32_t have, uint32_t wanted)
+{
+    return (have & wanted) == wanted;
+}
+
+uint32_t qn_isa_x86(const qn_cpuid *id)
 {
     /* Intel's manual, CPUID and XCR0.  Leaf 1 ECX: FMA 12, OSXSAVE 27,
      * AVX 28, F16C 29.  Leaf 7 EBX: AVX2 5, BMI2 8, AVX512F 16, DQ 17, CD 28,
-     * BW 30, VL 31; ECX: VNNI 11.  XCR0: SSE 1, AVX 2, mask and upper ZMM state 5 to 7. */
+     * BW 30, VL 31; ECX: VNNI 11; EDX: AMX-BF16 22, TILE 24, INT8 25.  Leaf 7.1
+     * EAX: AVX-VNNI 4, AVX512-BF16 5.  XCR0: SSE 1, AVX 2, mask and upper ZMM
+     * state 5 to 7, tiles 17 and 18. */
     const uint32_t avx2_1 = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
     const uint32_t avx2_7 = 1u << 5 | 1u << 8;
     const uint32_t avx512_7 =
         1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
-    const uint64_t avx_state = 0x06, avx512_state = 0xe6;
+    const uint32_t amx_7 = 1u << 22 | 1u << 24 | 1u << 25;
+    const uint64_t avx_state = 0x06, avx512_state = 0xe6, tile_state = 0x60000;
+    uint32_t levels = 1u << QN_ISA_NONE;
 
-    if ((leaf1_ecx & avx2_1) != avx2_1 || (leaf7_ebx & avx2_7) != avx2_7 ||
-        (xcr0 & avx_state) != avx_state)
-        return QN_ISA_NONE;
-    if ((leaf7_ebx & avx512_7) != avx512_7 ||
-        (xcr0 & avx512_state) != avx512_state)
-        return QN_ISA_AVX2;
-    return leaf7_ecx & 1u << 11 ? QN_ISA_AVX512_VNNI : QN_ISA_AVX512;
+    if (!all_of(id->leaf1_ecx, avx2_1) || !all_of(id->leaf7_ebx, avx2_7) ||
+        (id->xcr0 & avx_state) != avx_state)
+        return levels;
+    levels |= 1u << QN_ISA_AVX2;
+    if (id->leaf7_1_eax & 1u << 4)
+        levels |= 1u << QN_ISA_AVX_VNNI;
+    if (!all_of(id->leaf7_ebx, avx512_7) ||
+        (id->xcr0 & avx512_state) != avx512_state)
+        return levels;
+    levels |= 1u << QN_ISA_AVX512;
+    if (!(id->leaf7_ecx & 1u << 11))
+        return levels;
+    levels |= 1u << QN_ISA_AVX512_VNNI;
+    if (!(id->leaf7_1_eax & 1u << 5))
+        return levels;
+    levels |= 1u << QN_ISA_AVX512_BF16;
+    if (all_of(id->leaf7_edx, amx_7) && id->tiles &&
+        (id->xcr0 & tile_state) == tile_state)
+        levels |= 1u << QN_ISA_AMX;
+    return levels;
 }
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -64,19 +87,38 @@ static uint64_t read_xcr0(void)
     return (uint64_t)high << 32 | low;
 }
 
-static qn_isa find_isa(void)
+/* Linux gives a process the tile registers when it asks
+ * (Documentation/arch/x86/xstate.rst: ARCH_REQ_XCOMP_PERM of feature 18). */
+static bool ask_for_tiles(void)
 {
-    uint32_t a, b, c, d, leaf7_ebx = 0, leaf7_ecx = 0;
+#if defined(__linux__) && defined(__x86_64__)
+    enum { REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return !syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA);
+#else
+    return false;
+#endif
+}
+
+static uint32_t find_levels(void)
+{
+    uint32_t a, b, c, d;
+    qn_cpuid id = {0};
     if (!__get_cpuid(1, &a, &b, &c, &d))
-        return QN_ISA_NONE;
-    uint32_t leaf1_ecx = c;
+        return 1u << QN_ISA_NONE;
+    id.leaf1_ecx = c;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
-        leaf7_ebx = b;
-        leaf7_ecx = c;
+        id.leaf7_ebx = b;
+        id.leaf7_ecx = c;
+        id.leaf7_edx = d;
+        if (a && __get_cpuid_count(7, 1, &a, &b, &c, &d))
+            id.leaf7_1_eax = a;
     }
     /* XGETBV itself is only there when the system has turned it on. */
-    uint64_t xcr0 = leaf1_ecx & 1u << 27 ? read_xcr0() : 0;
-    return qn_isa_x86(leaf1_ecx, leaf7_ebx, leaf7_ecx, xcr0);
+    if (id.leaf1_ecx & 1u << 27)
+        id.xcr0 = read_xcr0();
+    if (id.leaf7_edx & 1u << 24)
+        id.tiles = ask_for_tiles();
+    return qn_isa_x86(&id);
 }
 
 /* The brand string: 48 bytes of leaves 0x80000002 to 4, padded with spaces. */
@@ -102,13 +144,23 @@ static void find_name(char *out, size_t size)
 
 #else
 
-static qn_isa find_isa(void)
+static uint32_t find_levels(void)
 {
+    uint32_t levels = 1u << QN_ISA_NONE;
 #ifdef __aarch64__
-    return QN_ISA_NEON;
-#else
-    return QN_ISA_NONE;
+    levels |= 1u << QN_ISA_NEON;
 #endif
+#if defined(__aarch64__) && defined(__linux__)
+    /* The kernel's arch/arm64/include/uapi/asm/hwcap.h. */
+    const unsigned long dot = 1ul << 20, i8mm = 1ul << 13, bf16 = 1ul << 14;
+    if (getauxval(AT_HWCAP) & dot) {
+        unsigned long more = getauxval(AT_HWCAP2);
+        levels |= 1u << QN_ISA_NEON_DOT;
+        if (more & i8mm && more & bf16)
+            levels |= 1u << QN_ISA_NEON_I8MM;
+    }
+#endif
+    return levels;
 }
 
 static void find_name(char *out, size_t size)
@@ -122,7 +174,7 @@ static void find_name(char *out, size_t size)
 static void find_facts(void)
 {
     struct utsname system;
-    facts.isa = find_isa();
+    facts.levels = find_levels();
     snprintf(facts.machine, sizeof facts.machine, "%s",
              uname(&system) ? "unknown" : system.machine);
     find_name(facts.name, sizeof facts.name);
@@ -130,27 +182,35 @@ static void find_facts(void)
         memcpy(facts.name, facts.machine, sizeof facts.name);
 }
 
-qn_isa qn_cpu_isa(void)
+uint32_t qn_cpu_levels(void)
 {
     pthread_once(&facts_once, find_facts);
-    return facts.isa;
+    return facts.levels;
+}
+
+qn_isa qn_cpu_isa(void)
+{
+    int best = QN_ISA_COUNT - 1;
+    while (best && !(qn_cpu_levels() >> best & 1))
+        best--;
+    return (qn_isa)best;
 }
 
 const char *qn_isa_name(qn_isa isa)
 {
-    switch (isa) {
-    case QN_ISA_NONE:
-        return "scalar";
-    case QN_ISA_AVX2:
-        return "avx2";
-    case QN_ISA_AVX512:
-        return "avx512";
-    case QN_ISA_AVX512_VNNI:
-        return "avx512-vnni";
-    case QN_ISA_NEON:
-        return "neon";
-    }
-    return "unknown";
+    static const char *const names[QN_ISA_COUNT] = {
+        [QN_ISA_NONE] = "scalar",
+        [QN_ISA_AVX2] = "avx2",
+        [QN_ISA_AVX_VNNI] = "avx-vnni",
+        [QN_ISA_AVX512] = "avx512",
+        [QN_ISA_AVX512_VNNI] = "avx512-vnni",
+        [QN_ISA_AVX512_BF16] = "avx512-bf16",
+        [QN_ISA_AMX] = "amx",
+        [QN_ISA_NEON] = "neon",
+        [QN_ISA_NEON_DOT] = "neon-dot",
+        [QN_ISA_NEON_I8MM] = "neon-i8mm",
+    };
+    return isa >= 0 && isa < QN_ISA_COUNT ? names[isa] : "unknown";
 }
 
 const char *qn_cpu_name(void)

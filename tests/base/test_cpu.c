@@ -13,47 +13,102 @@
 #define AVX512_LEAF7                                                           \
     (AVX2_LEAF7 | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31)
 
+#define BIT(isa) (1u << QN_ISA_##isa)
+enum {
+    AVX2_ONLY = BIT(NONE) | BIT(AVX2),
+    AVX512_TOO = AVX2_ONLY | BIT(AVX512),
+    VNNI_TOO = AVX512_TOO | BIT(AVX512_VNNI),
+    BF16_TOO = VNNI_TOO | BIT(AVX512_BF16)
+};
+
+static const qn_cpuid avx512 = {
+    .leaf1_ecx = AVX2_LEAF1, .leaf7_ebx = AVX512_LEAF7, .xcr0 = 0xe7};
+static const qn_cpuid amx = {.leaf1_ecx = AVX2_LEAF1,
+                             .leaf7_ebx = AVX512_LEAF7,
+                             .leaf7_ecx = 1u << 11,
+                             .leaf7_edx = 1u << 22 | 1u << 24 | 1u << 25,
+                             .leaf7_1_eax = 1u << 5,
+                             .xcr0 = 0x600e7,
+                             .tiles = true};
+
 static void test_avx512_needs_the_system_to_save_its_registers(void **state)
 {
     (void)state;
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0xe7), QN_ISA_AVX512);
+    qn_cpuid id = avx512;
+    assert_int_equal(qn_isa_x86(&id), AVX512_TOO);
     /* Each of the mask, upper-half and upper-sixteen states is needed. */
-    for (int bit = 5; bit <= 7; bit++)
-        assert_int_equal(
-            qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0xe7 & ~(1u << bit)),
-            QN_ISA_AVX2);
-    for (int bit = 1; bit <= 2; bit++)
-        assert_int_equal(
-            qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0xe7 & ~(1u << bit)),
-            QN_ISA_NONE);
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, 0, 0), QN_ISA_NONE);
+    for (int bit = 5; bit <= 7; bit++) {
+        id.xcr0 = 0xe7 & ~(1u << bit);
+        assert_int_equal(qn_isa_x86(&id), AVX2_ONLY);
+    }
+    for (int bit = 1; bit <= 2; bit++) {
+        id.xcr0 = 0xe7 & ~(1u << bit);
+        assert_int_equal(qn_isa_x86(&id), BIT(NONE));
+    }
+    id.xcr0 = 0;
+    assert_int_equal(qn_isa_x86(&id), BIT(NONE));
 }
 
-static void test_vnni_is_a_level_above_avx512(void **state)
+static void test_levels_above_avx512(void **state)
 {
     (void)state;
-    uint32_t vnni = 1u << 11;
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7, vnni, 0xe7),
-                     QN_ISA_AVX512_VNNI);
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX2_LEAF7, vnni, 0xe7),
-                     QN_ISA_AVX2);
+    qn_cpuid id = avx512;
+    id.leaf7_ecx = 1u << 11;
+    assert_int_equal(qn_isa_x86(&id), VNNI_TOO);
+    id.leaf7_1_eax = 1u << 5;
+    assert_int_equal(qn_isa_x86(&id), BF16_TOO);
+    /* Without VNNI, BF16 is no level. */
+    id.leaf7_ecx = 0;
+    assert_int_equal(qn_isa_x86(&id), AVX512_TOO);
+}
+
+static void test_avx_vnni_is_apart(void **state)
+{
+    (void)state;
+    qn_cpuid id = avx512;
+    id.leaf7_1_eax = 1u << 4;
+    assert_int_equal(qn_isa_x86(&id), AVX512_TOO | BIT(AVX_VNNI));
+    id.leaf7_ebx = AVX2_LEAF7;
+    assert_int_equal(qn_isa_x86(&id), AVX2_ONLY | BIT(AVX_VNNI));
+    id.leaf1_ecx = 0;
+    assert_int_equal(qn_isa_x86(&id), BIT(NONE));
+}
+
+static void test_tiles_need_the_systems_leave(void **state)
+{
+    (void)state;
+    assert_int_equal(qn_isa_x86(&amx), BF16_TOO | BIT(AMX));
+    qn_cpuid id = amx;
+    id.tiles = false;
+    assert_int_equal(qn_isa_x86(&id), BF16_TOO);
+    for (int bit = 17; bit <= 18; bit++) {
+        id = amx;
+        id.xcr0 &= ~((uint64_t)1 << bit);
+        assert_int_equal(qn_isa_x86(&id), BF16_TOO);
+    }
+    for (int bit = 22; bit <= 25; bit++) {
+        id = amx;
+        id.leaf7_edx &= ~(1u << bit);
+        assert_int_equal(qn_isa_x86(&id),
+                         bit == 23 ? BF16_TOO | BIT(AMX) : BF16_TOO);
+    }
 }
 
 static void test_every_feature_of_a_level_is_needed(void **state)
 {
     (void)state;
-    assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX2_LEAF7, 0, 0x07), QN_ISA_AVX2);
     for (int bit = 0; bit < 32; bit++) {
         uint32_t one = 1u << bit;
+        qn_cpuid id = avx512;
+        id.leaf1_ecx &= ~one;
         if (AVX2_LEAF1 & one)
-            assert_int_equal(qn_isa_x86(AVX2_LEAF1 & ~one, AVX512_LEAF7, 0, 0xe7),
-                             QN_ISA_NONE);
+            assert_int_equal(qn_isa_x86(&id), BIT(NONE));
+        id = avx512;
+        id.leaf7_ebx &= ~one;
         if (AVX2_LEAF7 & one)
-            assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7 & ~one, 0, 0xe7),
-                             QN_ISA_NONE);
+            assert_int_equal(qn_isa_x86(&id), BIT(NONE));
         else if (AVX512_LEAF7 & one)
-            assert_int_equal(qn_isa_x86(AVX2_LEAF1, AVX512_LEAF7 & ~one, 0, 0xe7),
-                             QN_ISA_AVX2);
+            assert_int_equal(qn_isa_x86(&id), AVX2_ONLY);
     }
 }
 
@@ -66,18 +121,21 @@ static void test_the_level_found_is_one_that_runs(void **state)
     /* The compiler's runtime asks the same questions by its own code. */
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = __builtin_cpu_supports("avx512f") &&
-                  __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") &&
-                  __builtin_cpu_supports("avx512vl") &&
-                  __builtin_cpu_supports("avx512cd");
-    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-    assert_int_equal(isa, vnni     ? QN_ISA_AVX512_VNNI
-                          : avx512 ? QN_ISA_AVX512
-                          : avx2   ? QN_ISA_AVX2
-                                   : QN_ISA_NONE);
+    bool wide = __builtin_cpu_supports("avx512f") &&
+                __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512vl") &&
+                __builtin_cpu_supports("avx512cd");
+    bool vnni = wide && __builtin_cpu_supports("avx512vnni");
+    bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+    uint32_t expected = BIT(NONE) | (avx2 ? BIT(AVX2) : 0) |
+                        (wide ? BIT(AVX512) : 0) |
+                        (vnni ? BIT(AVX512_VNNI) : 0) |
+                        (bf16 ? BIT(AVX512_BF16) : 0);
+    assert_int_equal(qn_cpu_levels() & ~(BIT(AMX) | BIT(AVX_VNNI)), expected);
+    assert_true(isa == QN_ISA_AMX || 1u << (isa + 1) > expected);
 #elif defined(__aarch64__)
-    assert_int_equal(isa, QN_ISA_NEON);
+    assert_true(isa >= QN_ISA_NEON);
 #endif
     assert_string_equal(qn_isa_name(QN_ISA_NONE), "scalar");
     assert_string_equal(qn_isa_name(QN_ISA_AVX512), "avx512");
@@ -181,7 +239,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_avx512_needs_the_system_to_save_its_registers),
-        cmocka_unit_test(test_vnni_is_a_level_above_avx512),
+        cmocka_unit_test(test_levels_above_avx512),
+        cmocka_unit_test(test_avx_vnni_is_apart),
+        cmocka_unit_test(test_tiles_need_the_systems_leave),
         cmocka_unit_test(test_every_feature_of_a_level_is_needed),
         cmocka_unit_test(test_the_level_found_is_one_that_runs),
         cmocka_unit_test(test_the_processor_has_a_name),

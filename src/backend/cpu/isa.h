@@ -6,10 +6,7 @@
 
 static inline bool qn_isa_usable(qn_isa isa)
 {
-    qn_isa have = qn_cpu_isa();
-    /* The levels of one architecture stand in order. */
-    return isa == QN_ISA_NONE || isa == have ||
-           (have != QN_ISA_NEON && isa < have);
+    return qn_cpu_levels() >> isa & 1;
 }
 
 #endif

@@ -157,7 +157,7 @@ static void each_kernel(void (*check)(const qn_map_kernel *kernel))
 {
     int tested = 0;
     bool picked = false;
-    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++) {
+    for (int isa = QN_ISA_NONE; isa < QN_ISA_COUNT; isa++) {
         const qn_map_kernel *kernel = qn_map_at((qn_isa)isa);
         if (kernel)
             check(kernel);
@@ -531,7 +531,7 @@ static void test_loops_of_every_level(void **state)
         left[i] = (uint64_t)(test_random(&seed) * 0x1p52) * 0x9e3779b9u;
         right[i] = i % 2 ? left[i] >> 59 : ~left[i] * 5;
     }
-    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++) {
+    for (int isa = QN_ISA_NONE; isa < QN_ISA_COUNT; isa++) {
         const qn_loops_kernel *kernel = qn_loops_at((qn_isa)isa);
         for (int op = 0; kernel && op < QN_OP_COUNT; op++)
             for (int t = QN_UINT8; t <= QN_INT64; t++) {

@@ -88,7 +88,7 @@ static void test_blocks_are_transposed(void **state)
     uint64_t seed = 6;
     for (size_t i = 0; i < sizeof from; i++)
         from[i] = (unsigned char)(127 * test_random(&seed));
-    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++)
+    for (int isa = QN_ISA_NONE; isa < QN_ISA_COUNT; isa++)
         for (int k = 0; k < 4 * 3; k++) {
             const qn_transpose_kernel *kernel = qn_transpose_at((qn_isa)isa);
             size_t size = sizes[k % 4], side = LINE / size;

@@ -147,7 +147,7 @@ static void check_rows(const qn_panel_kernel *kernel, const sample *s,
 static void each_kernel(void (*check)(const qn_panel_kernel *kernel))
 {
     bool picked = false;
-    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++) {
+    for (int isa = QN_ISA_NONE; isa < QN_ISA_COUNT; isa++) {
         const qn_panel_kernel *kernel = qn_panel_at((qn_isa)isa);
         if (kernel)
             check(kernel);

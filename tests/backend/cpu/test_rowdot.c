@@ -235,7 +235,7 @@ static void each_kernel(void (*check)(const qn_rowdot_kernel *kernel))
 {
     int tested = 0;
     bool picked = false;
-    for (int isa = QN_ISA_NONE; isa <= QN_ISA_NEON; isa++) {
+    for (int isa = QN_ISA_NONE; isa < QN_ISA_COUNT; isa++) {
         const qn_rowdot_kernel *kernel = qn_rowdot_at((qn_isa)isa);
         if (kernel)
             check(kernel);
