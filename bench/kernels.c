@@ -8,6 +8,7 @@
  * memory rate; the best of several runs counts.  Rates above that of memory
  * come from caches. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/attention/attention.h"
 #include "backend/cpu/kernels/map/map.h"
 #include "backend/cpu/kernels/rowdot/rowdot.h"
@@ -76,27 +77,15 @@ static float *random_floats(size_t n)
 
 /* ---- the limits ---- */
 
-static const peak *peak_at(qn_isa isa)
-{
-#if defined(__x86_64__)
-    if (isa >= QN_ISA_AVX512)
-        return &peak_avx512;
-    if (isa >= QN_ISA_AVX2)
-        return &peak_avx2;
-#elif defined(__aarch64__)
-    if (isa >= QN_ISA_NEON)
-        return &peak_neon;
-#endif
-    return &peak_none;
-}
-
 static struct {
     double flops[QN_ISA_COUNT]; /* one core */
-    double all_flops;              /* all threads, best instruction set */
-    double read, all_read;         /* bytes per second */
+    double bytes[QN_ISA_COUNT]; /* multiply-adds of bytes, 0: none */
+    double all_flops;           /* all threads, best instruction set */
+    double all_bytes;
+    double read, all_read; /* bytes per second */
 } limits;
 
-enum { FMA_ROUNDS = 200000, READ_FLOATS = 64 << 20 };
+enum { FMA_ROUNDS = 200000, DOT8_ROUNDS = 100000, READ_FLOATS = 64 << 20 };
 
 typedef struct limit_job {
     const peak *p;
@@ -123,6 +112,26 @@ static void fma_task(void *ctx, size_t index, int worker)
 static void all_fma_work(void *ctx)
 {
     qn_pool_run(fma_task, ctx, (size_t)qn_pool_threads());
+}
+
+static void dot8_work(void *ctx)
+{
+    limit_job *job = ctx;
+    int out[2] = {3, 5};
+    job->flops = job->p->dot8(DOT8_ROUNDS, out);
+}
+
+static void dot8_task(void *ctx, size_t index, int worker)
+{
+    (void)index;
+    (void)worker;
+    int out[2] = {3, 5};
+    ((limit_job *)ctx)->p->dot8(DOT8_ROUNDS, out);
+}
+
+static void all_dot8_work(void *ctx)
+{
+    qn_pool_run(dot8_task, ctx, (size_t)qn_pool_threads());
 }
 
 static void read_task(void *ctx, size_t index, int worker)
@@ -154,10 +163,22 @@ static void measure_limits(void)
         double time = best_time(fma_work, &job);
         limits.flops[isa] = job.flops / time;
     }
+    for (int isa = 0; isa < QN_ISA_COUNT; isa++) {
+        job.p = peak_at((qn_isa)isa);
+        if (!qn_isa_usable((qn_isa)isa) || !job.p->dot8)
+            continue;
+        double time = best_time(dot8_work, &job);
+        limits.bytes[isa] = job.flops / time;
+    }
     int threads = qn_pool_threads();
-    job.p = peak_at(qn_cpu_isa());
+    job.p = peak_best();
     job.parts = 1;
+    fma_work(&job);
     limits.all_flops = job.flops * threads / best_time(all_fma_work, &job);
+    if (job.p->dot8) {
+        dot8_work(&job);
+        limits.all_bytes = job.flops * threads / best_time(all_dot8_work, &job);
+    }
     limits.read = READ_FLOATS * 4.0 / best_time(read_work, &job);
     job.parts = (size_t)threads * 8;
     limits.all_read = READ_FLOATS * 4.0 / best_time(all_read_work, &job);
@@ -165,10 +186,17 @@ static void measure_limits(void)
            threads);
     for (int isa = 0; isa < QN_ISA_COUNT; isa++)
         if (limits.flops[isa] > 0)
-            printf("multiply-adds, one core, %-7s %7.1f GFLOP/s\n",
+            printf("multiply-adds, one core, %-11s %7.1f GFLOP/s\n",
                    qn_isa_name((qn_isa)isa), limits.flops[isa] * 1e-9);
-    printf("multiply-adds, all threads     %7.1f GFLOP/s\n",
+    printf("multiply-adds, all threads           %7.1f GFLOP/s\n",
            limits.all_flops * 1e-9);
+    for (int isa = 0; isa < QN_ISA_COUNT; isa++)
+        if (limits.bytes[isa] > 0)
+            printf("8-bit multiply-adds, one core, %-11s %7.1f G/s\n",
+                   qn_isa_name((qn_isa)isa), limits.bytes[isa] * 1e-9);
+    if (limits.all_bytes > 0)
+        printf("8-bit multiply-adds, all threads           %7.1f G/s\n",
+               limits.all_bytes * 1e-9);
     printf("reading memory: one core %.1f GB/s, all threads %.1f GB/s\n\n",
            limits.read * 1e-9, limits.all_read * 1e-9);
     free((void *)(uintptr_t)job.x);

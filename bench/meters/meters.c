@@ -1,7 +1,6 @@
 /* meters.c: threads that start together, timed until the last is done. */
 #include "meters.h"
 
-#include "backend/cpu/isa.h"
 #include "peak/peak.h"
 
 #include <pthread.h>
@@ -20,7 +19,8 @@ enum {
     FLOATS = 16 << 20, /* in each array */
     GAP = 1088,        /* between them, so that they don't share cache sets */
     MOST_THREADS = 256,
-    FMA_ROUNDS = 400000
+    FMA_ROUNDS = 400000,
+    DOT8_ROUNDS = 200000
 };
 #define HUGE ((size_t)2 << 20) /* bytes in a large page */
 
@@ -40,20 +40,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static const peak *best_peak(void)
-{
-#if defined(__x86_64__)
-    if (qn_isa_usable(QN_ISA_AVX512))
-        return &peak_avx512;
-    if (qn_isa_usable(QN_ISA_AVX2))
-        return &peak_avx2;
-#elif defined(__aarch64__)
-    if (qn_isa_usable(QN_ISA_NEON))
-        return &peak_neon;
-#endif
-    return &peak_none;
 }
 
 /* Four floats past the caches, where the processor has a word for it. */
@@ -76,7 +62,7 @@ static void memory_work(worker *w)
     four zero = {0};
     switch (w->kind) {
     case METER_READ:
-        w->sink = best_peak()->read(w->from, w->n);
+        w->sink = peak_best()->read(w->from, w->n);
         break;
     case METER_WRITE:
         for (size_t i = 0; i < w->n; i += 4)
@@ -97,8 +83,15 @@ static void memory_work(worker *w)
 static void fma_work(worker *w)
 {
     float out[2] = {0.5f, 0.25f};
-    w->done = best_peak()->fma(FMA_ROUNDS, out);
+    w->done = peak_best()->fma(FMA_ROUNDS, out);
     w->sink = out[0];
+}
+
+static void dot8_work(worker *w)
+{
+    int out[2] = {3, 5};
+    w->done = peak_best()->dot8(DOT8_ROUNDS, out);
+    w->sink = (float)out[0];
 }
 
 static void *thread_main(void *arg)
@@ -184,13 +177,24 @@ double meter_bandwidth(int kind, int threads, int passes)
     return took > 0 ? bytes / took : 0;
 }
 
-double meter_flops(int threads, int passes)
+/* What `work` counts on every thread, per second. */
+static double counted(void (*work)(worker *w), int threads, int passes)
 {
     worker workers[MOST_THREADS];
     if (threads < 1 || threads > MOST_THREADS)
         return 0;
     for (int i = 0; i < threads; i++)
-        workers[i] = (worker){.work = fma_work};
+        workers[i] = (worker){.work = work};
     double took = fastest(workers, threads, passes);
     return took > 0 ? workers[0].done * threads / took : 0;
+}
+
+double meter_flops(int threads, int passes)
+{
+    return counted(fma_work, threads, passes);
+}
+
+double meter_dot8(int threads, int passes)
+{
+    return peak_best()->dot8 ? counted(dot8_work, threads, passes) : 0;
 }

@@ -22,6 +22,9 @@ double meter_bandwidth(int kind, int threads, int passes);
 /* Float32 multiply-adds on registers, operations per second (two each), of all
  * threads together; 0 on failure. */
 double meter_flops(int threads, int passes);
+/* Multiply-adds of 8-bit integers on registers per second, of all threads
+ * together; 0 on failure and where the processor's level has none. */
+double meter_dot8(int threads, int passes);
 
 #pragma GCC visibility pop
 
