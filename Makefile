@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers bench bench-ops bench-accuracy bench-overhead fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers bench bench-ops bench-accuracy bench-overhead bench-gemm fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -52,6 +52,11 @@ bench-accuracy: build
 	venv=$$(scripts/venv.sh) && llama=$$(bench/accuracy/llama.sh) && \
 	  "$$venv/bin/python" bench/accuracy/accuracy.py --build $(BUILD) \
 	  --llama-logits "$$llama" $(ACCURACY_ARGS)
+
+# Dense products beside OpenBLAS; GEMM_ARGS: --quick, parts of rows' names.
+bench-gemm: build
+	cmake --build $(BUILD) --target quern-bench-gemm
+	bench/gemm/gemm.sh --build $(BUILD) $(GEMM_ARGS)
 
 bench-overhead: build
 	@scripts/install-deps.sh --bench

@@ -78,9 +78,10 @@ const qn_rowdot_kernel *qn_rowdot_pick(void);
  * for tests and benches. */
 const qn_rowdot_kernel *qn_rowdot_at(qn_isa isa);
 
-/* Rows of w unpacked at a time, a multiple of the tile's width, and rows whose
- * scales are converted at a time. */
-enum { QN_ROWDOT_ROWS = 8, QN_ROWDOT_SCALE_ROWS = 16 };
+/* Ranges of columns begin at multiples of QN_ROWDOT_ROWS, one of the tile's
+ * width.  Scales of so many rows are converted at a time, and so many rows of w
+ * are unpacked at a time: a panel that stays in the second-level cache. */
+enum { QN_ROWDOT_ROWS = 8, QN_ROWDOT_SCALE_ROWS = 16, QN_ROWDOT_PANEL = 64 };
 static inline size_t qn_rowdot_padded(size_t k)
 {
     return (k + QN_ROWDOT_PAD - 1) / QN_ROWDOT_PAD * QN_ROWDOT_PAD;
@@ -88,8 +89,9 @@ static inline size_t qn_rowdot_padded(size_t k)
 static inline size_t qn_rowdot_scratch(size_t k)
 {
     size_t depth = k < QN_ROWDOT_DEPTH ? qn_rowdot_padded(k) : QN_ROWDOT_DEPTH;
-    /* The unpacked rows, then scales and biases of groups of 16 or more. */
-    return QN_ROWDOT_ROWS * depth + 2 * QN_ROWDOT_SCALE_ROWS * (k / 16 + 1) +
+    /* The rows of w, then scales and biases of groups of
+     * 16 or more. */
+    return QN_ROWDOT_PANEL * depth + 2 * QN_ROWDOT_SCALE_ROWS * (k / 16 + 1) +
            64;
 }
 
