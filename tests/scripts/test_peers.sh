@@ -55,6 +55,17 @@ check "ratio missed: exit 9" [ "$rc" -eq 9 ]
 check "ratio missed: names the test" grep -q "pp512 0.500" "$scratch/err"
 check "ratio missed: not the other one" not grep -q "tg64" "$scratch/err"
 
+echo weights >"$scratch/other.gguf"
+compare --threads 1,2 --model "$scratch/other.gguf,$scratch/model.gguf" \
+    --results "$scratch/results"
+check "two models, two counts: exit 0" [ "$rc" -eq 0 ]
+check "each model with each count" [ "$(grep -c '^setup' "$scratch/out")" -eq 4 ]
+check "quern gets the first file" \
+    grep -q "^quern bench $scratch/other.gguf .*--threads 2" "$scratch/turns"
+check "llama.cpp gets the second" \
+    not grep -q "^llama -m $scratch/other.gguf" "$scratch/turns"
+check "results have every cell" [ "$(grep -c '"ratio"' "$scratch/results")" -eq 8 ]
+
 compare --rounds 0
 check "no rounds: exit 2" [ "$rc" -eq 2 ]
 compare --min-ratio much
