@@ -185,17 +185,39 @@ int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
 
 /* --- Panels: products in 8-bit integers ----------------------------------- */
 
-/* Affine matrices that were laid out for products by 8-bit integers, with
+/* Packed matrices that were laid out for products by 8-bit integers, with
  * activations that are rounded to 15-bit integers (two of 8 bits), with a scale
  * for each 32 elements of a row.  A row of a product has the same
  * bits alone and among others, for any number of threads, on any processor. */
+
+/* Where the scale (and bias) of a group comes from. */
+typedef enum quern_panel_scaling {
+    QUERN_PANEL_FLOATS, /* numbers of scale_dtype */
+    /* Products of two, of float16 for 256 elements and a small integer for a
+     * group: blocks of GGUF files only.  NIBBLES: integers of 4 bits. */
+    QUERN_PANEL_NESTED,
+    QUERN_PANEL_NIBBLES,
+    QUERN_PANEL_E8M0, /* half of the scales of mode mxfp4: one byte each */
+    QUERN_PANEL_E4M3  /* half of those of nvfp4 */
+} quern_panel_scaling;
+
+/* What a code c stands for, v(c). */
+typedef enum quern_panel_table {
+    QUERN_PANEL_CODES, /* itself */
+    QUERN_PANEL_E2M1,  /* twice the number of mxfp4 and nvfp4, plus 12 */
+    QUERN_PANEL_IQ4    /* the entry of IQ4_NL and IQ4_XS, plus 128 */
+} quern_panel_table;
+
+/* An element is scale * v(c) + bias, or scale * (v(c) - zero). */
 typedef struct quern_panel_form {
-    int group_size; /* 16, 32, 64, 128 */
-    int bits;       /* 2, 3, 4, 5, 6, 8 */
-    int zero;       /* the code whose value is 0; -1: biases are stored */
+    int group_size;        /* 16, 32, 64, 128 */
+    int bits;              /* 2, 3, 4, 5, 6, 8; 4 with a table */
+    int zero;              /* the v whose value is 0; -1: biases are stored */
     mlx_dtype scale_dtype; /* float32, float16, bfloat16; of biases, too */
-    int cols;              /* elements of a row: a multiple of 32 */
-    int count;             /* matrices that lie one after the other, 1 to 3 */
+    quern_panel_scaling scaling;
+    quern_panel_table table;
+    int cols;  /* elements of a row: a multiple of 32 */
+    int count; /* matrices that lie one after the other, 1 to 3 */
     int rows[3];
 } quern_panel_form;
 
@@ -212,12 +234,32 @@ typedef struct quern_panel_steps {
 bool quern_panel_available(void);
 
 /* Lays matrices out: w[i] uint32 [rows, cols * bits / 32], scales[i] and, where
- * form->zero is -1, biases[i] [rows, cols / group_size] of scale_dtype.  cols,
- * count and rows of *form are results; the rest is given.  *res becomes a uint8
- * array; the matrices are no longer needed when it has been evaluated. */
+ * form->zero is -1, biases[i] [rows, cols / group_size] of scale_dtype (E8M0
+ * and E4M3: uint8).  cols, count and rows of *form are results; the rest is
+ * given.  *res becomes a uint8 array; the matrices are no longer needed when it
+ * has been evaluated. */
 int quern_panel_pack(mlx_array *res, quern_panel_form *form,
                      const mlx_vector_array w, const mlx_vector_array scales,
                      const mlx_vector_array biases, const mlx_stream s);
+
+/* A matrix as GGUF files store it: rows of blocks, one after the other. */
+typedef struct quern_panel_blocks {
+    const void *data;
+    int rows;
+    const uint32_t *source_row; /* row i is row source_row[i]; NULL: i */
+} quern_panel_blocks;
+
+/* Lays out `count` matrices of blocks of one type, by its number in GGUF files
+ * (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4), with
+ * rows of `cols` elements, which are whole blocks.  No value changes.  *form is
+ * a result.  Unlike other functions it computes at once: data is not needed
+ * after it.  `done` (may be NULL) is told on the way of bytes that are no
+ * longer needed, from any thread, so that pages of a large file can go. */
+int quern_panel_pack_blocks(mlx_array *res, quern_panel_form *form, int type,
+                            int cols, const quern_panel_blocks *w, int count,
+                            void (*done)(void *ctx, const void *data,
+                                         size_t size),
+                            void *ctx, const mlx_stream s);
 
 /* x [..., cols] of float32, float16 or bfloat16 times the transposes of the
  * matrices: *res becomes a list of form->count results [..., rows[i]] of the

@@ -1,6 +1,6 @@
-/* gguf_blocks.c: see gguf_blocks.h.  Packing is written for the bandwidth of
- * memory: a block is a few word operations, no loop over elements but for the
- * rare 5-bit types.  Expanding is plain. */
+/* gguf_blocks.c: see gguf_blocks.h.  Packing and splitting are written for the
+ * bandwidth of memory: eight elements are a word, no loop goes over single
+ * ones but where 5-bit groups become a stream of bits.  Expanding is plain. */
 #include "gguf_blocks.h"
 
 #include "bytes.h"
@@ -186,78 +186,204 @@ const qn_gguf_super *qn_gguf_super_of(int type)
     return NULL;
 }
 
-/* 16 bytes of scale (low nibble) and minimum; 64 bytes of two-bit integers: in
- * each half of 128 elements, group pair k has bits 2k of 32 bytes; d; dmin. */
-static void split_q2_k(uint8_t *codes, float *scales, float *biases,
-                       const uint8_t *block)
+/* ---- blocks taken apart ---- */
+
+static const uint64_t ones = 0x0101010101010101u;
+
+/* n bytes (a multiple of 8): low halves to `low`, high ones to `high`. */
+static void split_nibbles(uint8_t *low, uint8_t *high, const uint8_t *q, int n)
 {
-    const uint8_t *q = block + 16;
-    float d = qn_f16_to_f32(qn_le16(block + 80));
-    float dmin = qn_f16_to_f32(qn_le16(block + 82));
-    for (int g = 0; g < 16; g++) {
-        scales[g] = d * (float)(block[g] & 15);
-        biases[g] = -(dmin * (float)(block[g] >> 4));
+    for (int i = 0; i < n; i += 8) {
+        uint64_t x = qn_le64(q + i);
+        qn_put_le64(low + i, x & ones * 15);
+        qn_put_le64(high + i, x >> 4 & ones * 15);
     }
-    for (int i = 0; i < 256; i++)
-        codes[i] = q[32 * (i / 128) + i % 32] >> i % 128 / 32 * 2 & 3;
 }
 
-/* 32 bytes whose bit 4 * half + k is the third bit of group pair k, inverted in
- * sign: 4 is taken away where it is 0; integers as above; 16 scales of six
- * bits, low four and high two apart, less 32; d. */
-static void split_q3_k(uint8_t *codes, float *scales, const uint8_t *block)
+/* Bit j of `bits` becomes bit 4 of code j. */
+static void add_fifth_bits(uint8_t *codes, uint32_t bits)
 {
-    const uint8_t *high = block, *q = block + 32, *s = block + 96;
-    float d = qn_f16_to_f32(qn_le16(block + 108));
-    for (int g = 0; g < 16; g++) {
-        int scale =
-            (s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4;
-        scales[g] = d * (float)(scale - 32);
+    for (int i = 0; i < 4; i++, codes += 8, bits >>= 8) {
+        uint64_t one_each = (bits & 255) * ones & 0x8040201008040201u;
+        uint64_t bit = (one_each + ones * 127) >> 7 & ones;
+        qn_put_le64(codes, qn_le64(codes) | bit << 4);
     }
-    for (int i = 0; i < 256; i++) {
+}
+
+/* Q2_K: 16 bytes of scale (low nibble) and minimum; 64 bytes of two-bit
+ * integers: in each half of 128 elements, group pair k has bits 2k of 32 bytes;
+ * d; dmin. */
+static void codes_q2_k(uint8_t *codes, const uint8_t *block)
+{
+    for (int i = 0; i < 256; i += 8) {
+        uint64_t q = qn_le64(block + 16 + 32 * (i / 128) + i % 32);
+        qn_put_le64(codes + i, q >> i % 128 / 32 * 2 & ones * 3);
+    }
+}
+
+/* Q3_K: 32 bytes whose bit 4 * half + k is the third bit of group pair k,
+ * inverted in sign: 4 is taken away where it is 0; integers as above; 16 scales
+ * of six bits, low four and high two apart, less 32; d. */
+static void codes_q3_k(uint8_t *codes, const uint8_t *block)
+{
+    for (int i = 0; i < 256; i += 8) {
         int half = i / 128, pair = i % 128 / 32;
-        int low = q[32 * half + i % 32] >> 2 * pair & 3;
-        int third = high[i % 32] >> (4 * half + pair) & 1;
-        codes[i] = (uint8_t)(low | third << 2);
+        uint64_t low = qn_le64(block + 32 + 32 * half + i % 32) >> 2 * pair;
+        uint64_t third = qn_le64(block + i % 32) >> (4 * half + pair);
+        qn_put_le64(codes + i, (low & ones * 3) | (third & ones) << 2);
     }
 }
 
-/* d; dmin; 12 bytes of six-bit scales and minima; with five bits: 32 bytes
- * whose bit g is the high bit of group g; four runs of 32 bytes, whose low
- * nibbles are group 2c and high ones group 2c + 1. */
-static void split_k(uint8_t *codes, float *scales, float *biases,
-                    const uint8_t *block, bool five)
+static int scale_q3_k(const uint8_t *s, int g)
 {
-    float d = qn_f16_to_f32(qn_le16(block));
-    float dmin = qn_f16_to_f32(qn_le16(block + 2));
+    int low = s[g % 8] >> g / 8 * 4 & 15, high = s[8 + g % 4] >> g / 4 * 2 & 3;
+    return (low | high << 4) - 32;
+}
+
+/* Q4_K, Q5_K: d; dmin; 12 bytes of six-bit scales and minima; with five bits:
+ * 32 bytes whose bit g is the high bit of group g; four runs of 32 bytes, whose
+ * low nibbles are group 2c and high ones group 2c + 1. */
+static void codes_k(uint8_t *codes, const uint8_t *block, bool five)
+{
     const uint8_t *high = block + 16, *q = block + (five ? 48 : 16);
-    for (int g = 0; g < 8; g++) {
-        int scale, min;
-        six_bits(&scale, &min, g, block + 4);
-        scales[g] = d * (float)scale;
-        biases[g] = -(dmin * (float)min);
-        for (int l = 0; l < 32; l++) {
-            int code = q[32 * (g / 2) + l] >> g % 2 * 4 & 15;
-            if (five)
-                code |= (high[l] >> g & 1) << 4;
-            *codes++ = (uint8_t)code;
-        }
+    for (int i = 0; i < 4; i++)
+        split_nibbles(codes + 64 * i, codes + 64 * i + 32, q + 32 * i, 32);
+    for (int i = 0; i < 256 && five; i += 8) {
+        uint64_t bit = qn_le64(high + i % 32) >> i / 32 & ones;
+        qn_put_le64(codes + i, qn_le64(codes + i) | bit << 4);
     }
 }
 
-/* Low four bits: 64 bytes for each half, in which quarter k of 32 elements has
- * bytes 32 * (k % 2) on and the high nibble from k = 2 on; high two bits: 32
- * bytes for each half, bits 2k; 16 signed scales; d.  Integers less 32. */
-static void split_q6_k(uint8_t *codes, float *scales, const uint8_t *block)
+/* Q6_K: low four bits: 64 bytes for each half, in which quarter k of 32
+ * elements has bytes 32 * (k % 2) on and the high nibble from k = 2 on; high
+ * two bits: 32 bytes for each half, bits 2k; 16 signed scales; d.  Integers
+ * less 32. */
+static void codes_q6_k(uint8_t *codes, const uint8_t *block)
 {
-    float d = qn_f16_to_f32(qn_le16(block + 208));
-    for (int g = 0; g < 16; g++)
-        scales[g] = d * (float)(int8_t)block[192 + g];
-    for (int i = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i += 8) {
         int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-        int low = block[64 * half + quarter % 2 * 32 + l] >> quarter / 2 * 4;
-        int high = block[128 + 32 * half + l] >> 2 * quarter;
-        codes[i] = (uint8_t)((low & 15) | (high & 3) << 4);
+        uint64_t low = qn_le64(block + 64 * half + quarter % 2 * 32 + l);
+        uint64_t high = qn_le64(block + 128 + 32 * half + l) >> 2 * quarter;
+        low = low >> quarter / 2 * 4 & ones * 15;
+        qn_put_le64(codes + i, low | (high & ones * 3) << 4);
+    }
+}
+
+void qn_gguf_split_codes(qn_gguf_split *out, int type, const uint8_t *block)
+{
+    uint8_t *codes = out->codes;
+    switch (type) {
+    case QN_GGUF_Q2_K_T:
+        codes_q2_k(codes, block);
+        break;
+    case QN_GGUF_Q3_K_T:
+        codes_q3_k(codes, block);
+        break;
+    case QN_GGUF_Q4_K_T:
+    case QN_GGUF_Q5_K_T:
+        codes_k(codes, block, type == QN_GGUF_Q5_K_T);
+        break;
+    case QN_GGUF_Q6_K_T:
+        codes_q6_k(codes, block);
+        break;
+    case QN_GGUF_IQ4_XS_T:
+        for (int g = 0; g < 8; g++)
+            split_nibbles(codes + 32 * g, codes + 32 * g + 16,
+                          block + 8 + 16 * g, 16);
+        break;
+    case QN_GGUF_MXFP4_T:
+        split_nibbles(codes, codes + 16, block + 1, 16);
+        break;
+    case QN_GGUF_Q4_0_T:
+    case QN_GGUF_IQ4_NL_T:
+        split_nibbles(codes, codes + 16, block + 2, 16);
+        break;
+    case QN_GGUF_Q4_1_T:
+        split_nibbles(codes, codes + 16, block + 4, 16);
+        break;
+    case QN_GGUF_Q5_0_T:
+        split_nibbles(codes, codes + 16, block + 6, 16);
+        add_fifth_bits(codes, qn_le32(block + 2));
+        break;
+    case QN_GGUF_Q5_1_T:
+        split_nibbles(codes, codes + 16, block + 8, 16);
+        add_fifth_bits(codes, qn_le32(block + 4));
+        break;
+    case QN_GGUF_Q8_0_T:
+        for (int i = 0; i < 32; i += 8)
+            qn_put_le64(codes + i, qn_le64(block + 2 + i) ^ ones * 128);
+        break;
+    default:
+        assert(!"a type without a layout");
+    }
+}
+
+void qn_gguf_split_scales(qn_gguf_split *out, int type, const uint8_t *block)
+{
+    int high = qn_le16(block + 2);
+    out->d = qn_le16(block);
+    out->m = (uint16_t)high;
+    switch (type) {
+    case QN_GGUF_Q2_K_T:
+        for (int g = 0; g < 16; g++) {
+            out->scales[g] = (int8_t)(block[g] & 15);
+            out->mins[g] = block[g] >> 4;
+        }
+        out->d = qn_le16(block + 80);
+        out->m = qn_le16(block + 82);
+        break;
+    case QN_GGUF_Q3_K_T:
+        for (int g = 0; g < 16; g++)
+            out->scales[g] = (int8_t)scale_q3_k(block + 96, g);
+        out->d = qn_le16(block + 108);
+        break;
+    case QN_GGUF_Q4_K_T:
+    case QN_GGUF_Q5_K_T:
+        for (int g = 0; g < 8; g++) {
+            int scale, min;
+            six_bits(&scale, &min, g, block + 4);
+            out->scales[g] = (int8_t)scale;
+            out->mins[g] = (uint8_t)min;
+        }
+        break;
+    case QN_GGUF_Q6_K_T:
+        memcpy(out->scales, block + 192, 16);
+        out->d = qn_le16(block + 208);
+        break;
+    case QN_GGUF_IQ4_XS_T:
+        /* d; the high two bits of 8 scales; their low four; 8 groups of
+         * nibbles. */
+        for (int g = 0; g < 8; g++)
+            out->scales[g] = (int8_t)(((block[4 + g / 2] >> g % 2 * 4 & 15) |
+                                       (high >> 2 * g & 3) << 4) -
+                                      32);
+        break;
+    case QN_GGUF_MXFP4_T:
+        out->scales[0] = (int8_t)block[0];
+        break;
+    default:
+        break;
+    }
+}
+
+void qn_gguf_split_block(qn_gguf_split *out, int type, const uint8_t *block)
+{
+    qn_gguf_split_scales(out, type, block);
+    qn_gguf_split_codes(out, type, block);
+}
+
+/* Codes, scales and, where the type has no zero point, biases of a block of
+ * 256. */
+static void split_super(qn_gguf_split *split, float *scales, float *biases,
+                        const qn_gguf_super *super, const uint8_t *block)
+{
+    qn_gguf_split_block(split, super->type, block);
+    float d = qn_f16_to_f32(split->d);
+    float m = super->zero < 0 ? qn_f16_to_f32(split->m) : 0;
+    for (int g = 0; g < 256 / super->group; g++) {
+        scales[g] = d * (float)split->scales[g];
+        if (super->zero < 0)
+            biases[g] = -(m * (float)split->mins[g]);
     }
 }
 
@@ -277,25 +403,6 @@ static void pack_codes(uint32_t *words, const uint8_t *codes, int bits)
     }
 }
 
-/* Codes, scales and, where the type has no zero point, biases of a block. */
-static void split_block(uint8_t *codes, float *scales, float *biases, int type,
-                        const uint8_t *block)
-{
-    switch (type) {
-    case QN_GGUF_Q2_K_T:
-        split_q2_k(codes, scales, biases, block);
-        break;
-    case QN_GGUF_Q3_K_T:
-        split_q3_k(codes, scales, block);
-        break;
-    case QN_GGUF_Q6_K_T:
-        split_q6_k(codes, scales, block);
-        break;
-    default:
-        split_k(codes, scales, biases, block, type == QN_GGUF_Q5_K_T);
-    }
-}
-
 void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
                         const uint8_t *block, size_t count)
 {
@@ -303,11 +410,11 @@ void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
     assert(super);
     int groups = 256 / super->group;
     for (size_t i = 0; i < count; i++) {
-        uint8_t codes[256];
-        split_block(codes, scales, biases, type, block);
+        qn_gguf_split split;
+        split_super(&split, scales, biases, super, block);
         for (int g = 0; g < groups && super->zero >= 0; g++)
             biases[g] = (float)-super->zero * scales[g];
-        pack_codes(words, codes, super->bits);
+        pack_codes(words, split.codes, super->bits);
         words += 8 * super->bits;
         scales += groups;
         biases += groups;
@@ -318,45 +425,30 @@ void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
 static void expand_super(float *out, const qn_gguf_super *super,
                          const uint8_t *block)
 {
-    uint8_t codes[256];
+    qn_gguf_split split;
     float scales[16], biases[16];
-    split_block(codes, scales, biases, super->type, block);
+    split_super(&split, scales, biases, super, block);
     for (int i = 0; i < 256; i++) {
         int g = i / super->group;
-        out[i] = super->zero >= 0 ? scales[g] * (float)(codes[i] - super->zero)
-                                  : scales[g] * (float)codes[i] + biases[g];
+        out[i] = super->zero >= 0
+                     ? scales[g] * (float)(split.codes[i] - super->zero)
+                     : scales[g] * (float)split.codes[i] + biases[g];
     }
 }
 
 /* ---- codebooks ---- */
 
-static const int8_t iq4_codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                     1,    13,   25,  38,  53,  69,  89,  113};
-/* E2M1, doubled. */
-static const int8_t fp4_codes[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                     0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t qn_gguf_iq4_codes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t qn_gguf_fp4_codes[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                      0, -1, -2, -3, -4, -6, -8, -12};
 
-/* 16 bytes: low nibbles are elements 0-15, high ones 16-31. */
-static void expand_codes(float *out, const int8_t *codes, float scale,
-                         const uint8_t *q)
+/* A group of 32. */
+static void expand_codes(float *out, const int8_t *table, float scale,
+                         const uint8_t *codes)
 {
-    for (int i = 0; i < 16; i++) {
-        out[i] = scale * (float)codes[q[i] & 15];
-        out[i + 16] = scale * (float)codes[q[i] >> 4];
-    }
-}
-
-/* d; the high two bits of 8 scales; their low four; 8 groups of nibbles. */
-static void expand_iq4_xs(float *out, const uint8_t *block)
-{
-    float d = qn_f16_to_f32(qn_le16(block));
-    int high = qn_le16(block + 2);
-    for (int group = 0; group < 8; group++) {
-        int scale = (block[4 + group / 2] >> group % 2 * 4 & 15) |
-                    (high >> 2 * group & 3) << 4;
-        expand_codes(out + 32 * group, iq4_codes, d * (float)(scale - 32),
-                     block + 8 + 16 * group);
-    }
+    for (int i = 0; i < 32; i++)
+        out[i] = scale * (float)table[codes[i]];
 }
 
 /* ---- by type ---- */
@@ -380,20 +472,23 @@ void qn_gguf_expand(float *out, int type, const uint8_t *block)
         expand_super(out, super, block);
         return;
     }
-    switch (type) {
-    case QN_GGUF_IQ4_NL_T:
-        expand_codes(out, iq4_codes, qn_f16_to_f32(qn_le16(block)), block + 2);
-        break;
-    case QN_GGUF_IQ4_XS_T:
-        expand_iq4_xs(out, block);
-        break;
-    case QN_GGUF_MXFP4_T:
-        /* E8M0: 2^(e - 127), and 255 is NaN; halved for the codes. */
-        expand_codes(out, fp4_codes,
-                     block[0] == 255 ? NAN : ldexpf(1, block[0] - 128),
-                     block + 1);
-        break;
-    default:
+    if (layout_of(type)) {
         expand_group(out, type, block);
+        return;
     }
+    qn_gguf_split split;
+    qn_gguf_split_block(&split, type, block);
+    if (type == QN_GGUF_MXFP4_T) {
+        /* E8M0: 2^(e - 127), and 255 is NaN; halved for the codes. */
+        int e = (uint8_t)split.scales[0];
+        expand_codes(out, qn_gguf_fp4_codes,
+                     e == 255 ? NAN : ldexpf(1, e - 128), split.codes);
+        return;
+    }
+    float d = qn_f16_to_f32(split.d);
+    if (type == QN_GGUF_IQ4_NL_T)
+        expand_codes(out, qn_gguf_iq4_codes, d, split.codes);
+    for (int g = 0; g < 8 && type == QN_GGUF_IQ4_XS_T; g++)
+        expand_codes(out + 32 * g, qn_gguf_iq4_codes,
+                     d * (float)split.scales[g], split.codes + 32 * g);
 }

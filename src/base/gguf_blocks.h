@@ -47,6 +47,30 @@ void qn_gguf_super_pack(uint32_t *words, float *scales, float *biases, int type,
 
 /* ---- any block ---- */
 
+/* A block taken apart, nothing multiplied. */
+typedef struct qn_gguf_split {
+    /* The integers in order: those that the format calls signed plus its zero
+     * point, those of a table as they are. */
+    uint8_t codes[QN_GGUF_BLOCK_MAX];
+    /* float16: the scale, or that of the scales; the minimum (Q4_1, Q5_1), or
+     * the scale of the minima (Q2_K, Q4_K, Q5_K), which are taken away. */
+    uint16_t d, m;
+    /* One for each group in a block of 256, but for minima without a sign; of
+     * MXFP4 the one byte of its scale. */
+    int8_t scales[16];
+    uint8_t mins[16];
+} qn_gguf_split;
+
+/* Fills what the type has, which is one that qn_gguf_expands. */
+void qn_gguf_split_block(qn_gguf_split *out, int type, const uint8_t *block);
+/* Only its codes, and only the rest. */
+void qn_gguf_split_codes(qn_gguf_split *out, int type, const uint8_t *block);
+void qn_gguf_split_scales(qn_gguf_split *out, int type, const uint8_t *block);
+
+/* What the codes of IQ4_NL and IQ4_XS stand for, and twice what those of MXFP4
+ * do (E2M1). */
+extern const int8_t qn_gguf_iq4_codes[16], qn_gguf_fp4_codes[16];
+
 /* Whether the type is one of those above, Q2_K to Q6_K, IQ4_NL, IQ4_XS or
  * MXFP4. */
 bool qn_gguf_expands(int type);

@@ -2,18 +2,49 @@
 #include "handles.h"
 #include "ops_entry.h"
 
+#include "core/eval.h"
+#include "ops/params.h"
 #include "quern/ext.h"
 
 #include <string.h>
 
+_Static_assert((int)QUERN_PANEL_E4M3 == (int)QN_PANEL_E4M3 &&
+                   (int)QUERN_PANEL_NIBBLES == (int)QN_PANEL_NIBBLES &&
+                   (int)QUERN_PANEL_IQ4 == (int)QN_PANEL_IQ4,
+               "the numbers of ext.h and ops/panel.h");
+
 /* What the caller says of panels, as the operations take it. */
 static qn_status read_form(qn_panel_form *out, const quern_panel_form *form)
 {
+    if ((unsigned)form->scaling > QUERN_PANEL_E4M3 ||
+        (unsigned)form->table > QUERN_PANEL_IQ4)
+        return qn_fail(QN_E_ARG,
+                       "[panels] Expected a scaling from 0 to %d and a table "
+                       "from 0 to %d, found %d and %d.",
+                       QUERN_PANEL_E4M3, QUERN_PANEL_IQ4, (int)form->scaling,
+                       (int)form->table);
     *out = (qn_panel_form){.bits = form->bits,
                            .group = form->group_size,
                            .biased = form->zero < 0,
-                           .zero = form->zero < 0 ? 0 : form->zero};
+                           .zero = form->zero < 0 ? 0 : form->zero,
+                           .scaling = (qn_panel_scaling)form->scaling,
+                           .table = (qn_panel_table)form->table};
     return qn_capi_dtype(&out->scale_type, form->scale_dtype);
+}
+
+static quern_panel_form form_of(const qn_panel_params *p)
+{
+    const qn_panel_form *f = &p->form;
+    quern_panel_form form = {.group_size = f->group,
+                             .bits = f->bits,
+                             .zero = f->biased ? -1 : f->zero,
+                             .scale_dtype = (mlx_dtype)f->scale_type,
+                             .scaling = (quern_panel_scaling)f->scaling,
+                             .table = (quern_panel_table)f->table,
+                             .cols = p->cols,
+                             .count = p->count};
+    memcpy(form.rows, p->rows, sizeof form.rows);
+    return form;
 }
 
 static qn_status read_params(qn_panel_params *out, const quern_panel_form *form)
@@ -52,11 +83,42 @@ int quern_panel_pack(mlx_array *res, quern_panel_form *form,
     QN_CALL(qn_op_panel_pack(&out, &read, matrices->size, matrices->data,
                              factors->data, read.biased ? shifts->data : NULL,
                              stream));
-    const qn_panel_params *p = out->node->params;
-    quern_panel_form made = *form;
-    made.cols = p->cols;
-    made.count = p->count;
-    memcpy(made.rows, p->rows, sizeof made.rows);
+    quern_panel_form made = form_of(out->node->params);
+    if (QN_STORE_ARRAY(res, out))
+        return 1;
+    *form = made;
+    return 0;
+}
+
+int quern_panel_pack_blocks(mlx_array *res, quern_panel_form *form, int type,
+                            int cols, const quern_panel_blocks *w, int count,
+                            void (*done)(void *ctx, const void *data,
+                                         size_t size),
+                            void *ctx, const mlx_stream s)
+{
+    QN_GET_STREAM(stream, s);
+    qn_panel_blocks_params p;
+    qn_array *out;
+    memset(&p, 0, sizeof p);
+    p.type = type;
+    p.w.cols = cols;
+    p.w.count = count;
+    p.done = done;
+    p.ctx = ctx;
+    for (int i = 0; i < count && i < QN_PANEL_PARTS; i++) {
+        p.w.rows[i] = w[i].rows;
+        p.from[i].data = w[i].data;
+        p.from[i].source_row = w[i].source_row;
+    }
+    QN_CALL(qn_op_panel_blocks(&out, &p, stream));
+    quern_panel_form made =
+        form_of(&((const qn_panel_blocks_params *)out->node->params)->w);
+    /* Before anybody else has the array: it points at what is borrowed. */
+    qn_status status = qn_eval(&out, 1);
+    if (status) {
+        qn_array_unref(out);
+        return QN_REPORT();
+    }
     if (QN_STORE_ARRAY(res, out))
         return 1;
     *form = made;

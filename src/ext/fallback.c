@@ -187,6 +187,17 @@ int quern_panel_pack(mlx_array *res, quern_panel_form *form,
     return no_panels();
 }
 
+int quern_panel_pack_blocks(mlx_array *res, quern_panel_form *form, int type,
+                            int cols, const quern_panel_blocks *w, int count,
+                            void (*done)(void *ctx, const void *data,
+                                         size_t size),
+                            void *ctx, const mlx_stream s)
+{
+    (void)res, (void)form, (void)type, (void)cols, (void)w, (void)count;
+    (void)done, (void)ctx, (void)s;
+    return no_panels();
+}
+
 int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
                        const mlx_array panels, const quern_panel_form *form,
                        const quern_panel_steps *more, const mlx_stream s)

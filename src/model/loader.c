@@ -10,8 +10,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Module paths, and tensor names, which are a little longer. */
-enum { MODULE_SIZE = 240, NAME_SIZE = 256, LISTED = 8 };
+/* Module paths, and tensor names, which are a little longer; names in one
+ * message; matrices that are laid out together. */
+enum { MODULE_SIZE = 240, NAME_SIZE = 256, LISTED = 8, LAID_OUT = 3 };
 
 static void drop(mlx_array *array)
 {
@@ -27,6 +28,9 @@ void qn_matrix_clear(qn_matrix *m)
     drop(&m->scales);
     drop(&m->biases);
     drop(&m->bias);
+    qn_free(m->source_row);
+    m->source_row = NULL;
+    m->blocks = NULL;
     qn_panels_clear(&m->panels);
 }
 
@@ -400,11 +404,20 @@ static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
 static void count_packed(qn_loader *loader, const qn_matrix *m)
 {
     char name[32];
-    snprintf(name, sizeof name, "%s %d-bit g%d",
-             qn_quant_mode_name(m->quant.mode), m->quant.bits, m->quant.group);
-    uint64_t bytes = mlx_array_nbytes(m->weight) + mlx_array_nbytes(m->scales);
-    if (m->biases.ctx)
-        bytes += mlx_array_nbytes(m->biases);
+    const char *mode = qn_quant_mode_name(m->quant.mode);
+    int bits = m->quant.bits;
+    uint64_t bytes;
+    if (m->blocks) {
+        bool table = m->blocks->type == QN_GGUF_IQ4_NL_T ||
+                     m->blocks->type == QN_GGUF_IQ4_XS_T;
+        mode = table ? "iq4" : mode;
+        bits = table ? 4 : bits;
+        bytes = m->blocks->data.size;
+    } else {
+        bytes = mlx_array_nbytes(m->weight) + mlx_array_nbytes(m->scales);
+        bytes += m->biases.ctx ? mlx_array_nbytes(m->biases) : 0;
+    }
+    snprintf(name, sizeof name, "%s %d-bit g%d", mode, bits, m->quant.group);
     count_form(loader, name, (uint64_t)m->rows * (uint64_t)m->cols, bytes);
 }
 
@@ -450,6 +463,11 @@ static qn_status pack_blocks(const qn_matrix *m, const qn_weight *w,
     qn_status status = new_storage(s, m, form);
     if (status)
         return status;
+    if (form->mxfp4) {
+        qn_pack_mxfp4(s->words, s->scales, w->data.data, rows, cols,
+                      source_row);
+        return QN_OK;
+    }
     if (form->wide) {
         qn_pack_super(s->words, s->scales, s->biases, w->type, w->data.data,
                       rows, cols, source_row);
@@ -471,14 +489,45 @@ static qn_status pack_blocks(const qn_matrix *m, const qn_weight *w,
     return QN_OK;
 }
 
+/* The arrays of a matrix that is not laid out. */
+static qn_status pack_arrays(qn_matrix *m, const qn_weight *w,
+                             qn_pack_form *form, const uint32_t *source_row)
+{
+    packed_storage s = {0};
+    qn_status status = pack_blocks(m, w, form, source_row, &s);
+    mlx_dtype dtype = form->mxfp4  ? MLX_UINT8
+                      : form->wide ? MLX_FLOAT32
+                                   : MLX_FLOAT16;
+    size_t groups = (size_t)(m->cols / form->group);
+    void *words = s.words;
+    s.words = NULL;
+    if (!status)
+        status = adopt(&m->weight, &words, m->rows,
+                       (size_t)m->cols * (size_t)form->bits / 32, MLX_UINT32);
+    if (!status)
+        status = adopt(&m->scales, &s.scales, m->rows, groups, dtype);
+    if (!status && !form->mxfp4)
+        status = adopt(&m->biases, &s.biases, m->rows, groups, dtype);
+    qn_free(words);
+    free_storage(&s);
+    give_back(w);
+    return status;
+}
+
+/* Whether packed matrices become panels, if they can. */
+static bool lays_out(const qn_loader *loader)
+{
+    return loader->int8 && quern_panel_available();
+}
+
 static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
                               const qn_weight *w, const uint32_t *source_row)
 {
     qn_pack_form form;
     if (!qn_pack_form_of(&form, w->type))
         return bad_type(loader, w,
-                        "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or Q2_K "
-                        "to Q6_K");
+                        "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K "
+                        "to Q6_K, IQ4_NL, IQ4_XS or MXFP4");
     qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
     if (!status && m->cols % form.block)
         status = qn_fail(QN_E_FORMAT,
@@ -492,24 +541,13 @@ static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
     if (status)
         return fail_at(loader, status, w->name);
     m->packed = true;
-    m->quant = (qn_quant){QN_MODE_AFFINE, form.group, form.bits};
+    m->quant = (qn_quant){form.mxfp4 ? QN_MODE_MXFP4 : QN_MODE_AFFINE,
+                          form.group, form.bits};
     m->zero = form.zero;
-    packed_storage s = {0};
-    status = pack_blocks(m, w, &form, source_row, &s);
-    mlx_dtype dtype = form.wide ? MLX_FLOAT32 : MLX_FLOAT16;
-    size_t groups = (size_t)(m->cols / form.group);
-    void *words = s.words;
-    s.words = NULL;
-    if (!status)
-        status = adopt(&m->weight, &words, m->rows,
-                       (size_t)m->cols * (size_t)form.bits / 32, MLX_UINT32);
-    if (!status)
-        status = adopt(&m->scales, &s.scales, m->rows, groups, dtype);
-    if (!status)
-        status = adopt(&m->biases, &s.biases, m->rows, groups, dtype);
-    qn_free(words);
-    free_storage(&s);
-    give_back(w);
+    if (lays_out(loader))
+        m->blocks = w;
+    else
+        status = pack_arrays(m, w, &form, source_row);
     if (!status)
         count_packed(loader, m);
     return fail_at(loader, status, w->name);
@@ -601,38 +639,98 @@ void qn_panels_clear(qn_panels *panels)
     *panels = (qn_panels){.form = {0}};
 }
 
+static bool has_panels(const qn_matrix *m)
+{
+    if (m->blocks)
+        return true;
+    /* A missing tensor is reported at the end. */
+    return m->packed && m->quant.mode != QN_MODE_MXFP8 && m->cols % 32 == 0 &&
+           m->weight.ctx && m->scales.ctx &&
+           (m->quant.mode != QN_MODE_AFFINE ||
+            (m->biases.ctx &&
+             mlx_array_dtype(m->biases) == mlx_array_dtype(m->scales)));
+}
+
+static bool panels_alike(const qn_matrix *a, const qn_matrix *b)
+{
+    if (a->cols != b->cols || !a->blocks != !b->blocks)
+        return false;
+    if (a->blocks)
+        return a->blocks->type == b->blocks->type;
+    return a->quant.mode == b->quant.mode && a->quant.bits == b->quant.bits &&
+           a->quant.group == b->quant.group && a->zero == b->zero &&
+           mlx_array_dtype(a->scales) == mlx_array_dtype(b->scales);
+}
+
 static bool can_lay_out(const qn_loader *loader, qn_matrix *const *w, int count)
 {
-    if (!loader->int8 || !quern_panel_available())
+    if (!lays_out(loader))
         return false;
-    const qn_matrix *first = w[0];
-    for (int i = 0; i < count; i++) {
-        const qn_matrix *m = w[i];
-        /* A missing tensor is reported at the end. */
-        if (!m->packed || m->quant.mode != QN_MODE_AFFINE || m->cols % 32 ||
-            !m->weight.ctx || !m->scales.ctx || !m->biases.ctx)
+    for (int i = 0; i < count; i++)
+        if (!has_panels(w[i]) || !panels_alike(w[i], w[0]))
             return false;
-        if (m->quant.bits != first->quant.bits ||
-            m->quant.group != first->quant.group || m->cols != first->cols ||
-            m->zero != first->zero ||
-            mlx_array_dtype(m->scales) != mlx_array_dtype(first->scales) ||
-            mlx_array_dtype(m->biases) != mlx_array_dtype(m->scales))
-            return false;
-    }
     return true;
 }
 
-qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
-                     int count)
+/* The matrices whose blocks are read. */
+typedef struct readers {
+    const qn_weight *w[LAID_OUT];
+    int count;
+} readers;
+
+static void done_reading(void *ctx, const void *data, size_t size)
 {
-    if (!can_lay_out(loader, w, count))
-        return QN_OK;
-    const qn_matrix *first = w[0];
-    qn_panels made = {.form = {.group_size = first->quant.group,
-                               .bits = first->quant.bits,
-                               .zero = first->zero,
-                               .scale_dtype = mlx_array_dtype(first->scales)}};
-    mlx_vector_array lists[3];
+    const readers *r = ctx;
+    for (int i = 0; i < r->count; i++) {
+        const qn_weight *w = r->w[i];
+        size_t at = (uintptr_t)data - (uintptr_t)w->data.data;
+        if (at < w->data.size)
+            qn_file_dont_need(w->file, offset_of(w) + at, size);
+    }
+}
+
+static qn_status lay_out_blocks(qn_loader *loader, qn_panels *out,
+                                qn_matrix *const *w, int count)
+{
+    readers from = {.count = count};
+    quern_panel_blocks blocks[LAID_OUT];
+    for (int i = 0; i < count; i++) {
+        from.w[i] = w[i]->blocks;
+        blocks[i] = (quern_panel_blocks){w[i]->blocks->data.data, w[i]->rows,
+                                         w[i]->source_row};
+    }
+    qn_status status = qn_engine(quern_panel_pack_blocks(
+        &out->data, &out->form, from.w[0]->type, w[0]->cols, blocks, count,
+        done_reading, &from, loader->stream));
+    for (int i = 0; i < count && !status; i++) {
+        give_back(w[i]->blocks);
+        w[i]->blocks = NULL;
+        qn_free(w[i]->source_row);
+        w[i]->source_row = NULL;
+    }
+    return status;
+}
+
+static quern_panel_form form_of(const qn_matrix *m)
+{
+    quern_panel_form form = {.group_size = m->quant.group,
+                             .bits = m->quant.bits,
+                             .zero = m->zero,
+                             .scale_dtype = mlx_array_dtype(m->scales)};
+    if (m->quant.mode == QN_MODE_AFFINE)
+        return form;
+    form.zero = 12;
+    form.scale_dtype = MLX_FLOAT16;
+    form.table = QUERN_PANEL_E2M1;
+    form.scaling =
+        m->quant.mode == QN_MODE_MXFP4 ? QUERN_PANEL_E8M0 : QUERN_PANEL_E4M3;
+    return form;
+}
+
+/* Lists of the arrays of all matrices, one list for each kind. */
+static qn_status list_arrays(mlx_vector_array lists[3], qn_matrix *const *w,
+                             int count)
+{
     qn_status status = QN_OK;
     for (int k = 0; k < 3; k++) {
         lists[k] = mlx_vector_array_new();
@@ -642,30 +740,50 @@ qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
     for (int i = 0; i < count && !status; i++) {
         mlx_array parts[] = {w[i]->weight, w[i]->scales, w[i]->biases};
         for (int k = 0; k < 3 && !status; k++)
-            status =
-                qn_engine(mlx_vector_array_append_value(lists[k], parts[k]));
+            if (parts[k].ctx)
+                status = qn_engine(
+                    mlx_vector_array_append_value(lists[k], parts[k]));
     }
+    return status;
+}
+
+static qn_status lay_out_arrays(qn_loader *loader, qn_panels *out,
+                                qn_matrix *const *w, int count)
+{
+    mlx_vector_array lists[3];
+    qn_status status = list_arrays(lists, w, count);
+    out->form = form_of(w[0]);
     if (!status)
         status =
-            qn_engine(quern_panel_pack(&made.data, &made.form, lists[0],
+            qn_engine(quern_panel_pack(&out->data, &out->form, lists[0],
                                        lists[1], lists[2], loader->stream));
     for (int k = 0; k < 3; k++)
         if (lists[k].ctx)
             mlx_vector_array_free(lists[k]);
     /* Now, one after the other: both forms of all would be twice the file. */
     if (!status)
-        status = qn_engine(mlx_array_eval(made.data));
-    if (status) {
-        qn_panels_clear(&made);
-        return status;
-    }
-    for (int i = 0; i < count; i++) {
+        status = qn_engine(mlx_array_eval(out->data));
+    for (int i = 0; i < count && !status; i++) {
         drop(&w[i]->weight);
         drop(&w[i]->scales);
         drop(&w[i]->biases);
     }
-    *out = made;
-    return QN_OK;
+    return status;
+}
+
+qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
+                     int count)
+{
+    if (!can_lay_out(loader, w, count))
+        return QN_OK;
+    qn_panels made = {.form = {0}};
+    qn_status status = w[0]->blocks ? lay_out_blocks(loader, &made, w, count)
+                                    : lay_out_arrays(loader, &made, w, count);
+    if (status)
+        qn_panels_clear(&made);
+    else
+        *out = made;
+    return status;
 }
 
 static qn_status load_weight(qn_loader *loader, qn_matrix *m,
@@ -704,7 +822,10 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
         snprintf(name, sizeof name, "%s.bias", module);
         status = load_vector(loader, &m->bias, spec->rows, name, source_row);
     }
-    qn_free(source_row);
+    if (m->blocks)
+        m->source_row = source_row;
+    else
+        qn_free(source_row);
     if (!status && !spec->grouped)
         status = qn_lay_out(loader, &m->panels, &m, 1);
     return status;

@@ -5,8 +5,9 @@
  * asked for is found then too (runtime specification 1.3).
  *
  * Storage.  A tensor whose bytes can be used as they lie in the file is not
- * copied: its array keeps the mapping.  Blocks of GGUF files are converted
- * (pack.h), and the pages that were read are given back. */
+ * copied: its array keeps the mapping.  Blocks of GGUF files go straight into
+ * panels (quern_panel_pack_blocks); where there are none they are converted
+ * (pack.h).  The pages that were read are given back. */
 #ifndef QN_MODEL_LOADER_H
 #define QN_MODEL_LOADER_H
 
@@ -34,7 +35,11 @@ typedef struct qn_matrix {
     mlx_array turned;         /* dense: a view [cols, rows] of weight */
     mlx_array scales, biases; /* packed; biases only in affine mode */
     int zero; /* packed, affine: the code whose value is 0, or -1: any bias */
-    /* Instead of weight, scales and biases, where the loader lays them out. */
+    /* Instead of the arrays, until the matrix is laid out: the blocks of a GGUF
+     * tensor, and which of its rows is row i (NULL: row i). */
+    const qn_weight *blocks;
+    uint32_t *source_row;
+    /* Instead of them, where the loader lays matrices out. */
     qn_panels panels;
     mlx_array bias; /* [rows], or no array */
 } qn_matrix;

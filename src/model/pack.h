@@ -4,19 +4,21 @@
  * integers move into little-endian bit order, the scale and, where the format
  * has one, the minimum are copied; a format without a minimum has a fixed
  * zero point z, whose bias is -z * scale.  Blocks of 256 (Q2_K to Q6_K) are
- * groups of 16 or 32 whose float32 scales are products of theirs.  No value
- * changes. */
+ * groups of 16 or 32 whose float32 scales are products of theirs.  The entries
+ * of the table of IQ4_NL and IQ4_XS are 8-bit integers.  MXFP4 is a mode of its
+ * own.  No value changes. */
 #ifndef QN_MODEL_PACK_H
 #define QN_MODEL_PACK_H
 
 #include "base/gguf.h"
 
-/* The affine form of a block type. */
+/* The packed form of a block type. */
 typedef struct qn_pack_form {
+    bool mxfp4; /* else affine */
     int bits, group;
     int zero;  /* the code whose value is 0 where the format fixes it, or -1 */
     int block; /* elements of a block: rows are whole blocks */
-    bool wide; /* scales and biases are float32 */
+    bool wide; /* scales and biases are float32 (mxfp4: bytes, no biases) */
 } qn_pack_form;
 
 /* False when it has none. */
@@ -39,6 +41,9 @@ bool qn_pack_rows(const qn_packed_rows *out, int gguf_type, const uint8_t *data,
 void qn_pack_super(uint32_t *words, float *scales, float *biases, int gguf_type,
                    const uint8_t *data, size_t rows, size_t cols,
                    const uint32_t *source_row);
+/* The same for MXFP4: words and scales of mode mxfp4. */
+void qn_pack_mxfp4(uint32_t *words, uint8_t *scales, const uint8_t *data,
+                   size_t rows, size_t cols, const uint32_t *source_row);
 /* Only the scales and biases of a form that is not wide, in float32. */
 void qn_pack_wide(float *scales, float *biases, int gguf_type,
                   const uint8_t *data, size_t rows, size_t cols,

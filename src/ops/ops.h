@@ -433,12 +433,17 @@ qn_status qn_op_quantized_matmul_keep(qn_array **out, qn_array *x, qn_array *w,
 
 /* ---- panel.c: packed matrices for products in 8-bit integers ---- */
 
-/* The affine matrices w[i] (with scales[i], biases[i]; biases is NULL for a
- * form with a zero) of one form, [rows, cols * bits / 32] each, as panels. */
+/* The packed matrices w[i] (with scales[i], biases[i]; biases is NULL for a
+ * form with a zero) of one form, [rows, cols * bits / 32] each, as panels.
+ * Scales of a byte each are of type uint8. */
 qn_status qn_op_panel_pack(qn_array **out, const qn_panel_form *form,
                            size_t count, qn_array *const *w,
                            qn_array *const *scales, qn_array *const *biases,
                            qn_stream *s);
+/* The same from rows of blocks; params.h says what p holds. */
+typedef struct qn_panel_blocks_params qn_panel_blocks_params;
+qn_status qn_op_panel_blocks(qn_array **out, const qn_panel_blocks_params *p,
+                             qn_stream *s);
 /* Products with them; norm and residual may be NULL.  Stores p->count arrays,
  * one with p->gate. */
 typedef struct qn_panel_matmul_params qn_panel_matmul_params;

@@ -5,9 +5,58 @@
 #include "rules.h"
 #include "scope.h"
 
-#include "base/alloc.h"
+#include "base/gguf.h"
+#include "base/gguf_blocks.h"
 
 #include <string.h>
+
+/* ---- forms ---- */
+
+const uint8_t *qn_panel_table_of(const qn_panel_form *form)
+{
+    /* qn_gguf_fp4_codes and qn_gguf_iq4_codes, moved up. */
+    static const uint8_t tables[][16] = {
+        [QN_PANEL_E2M1] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6,
+                           4, 0},
+        [QN_PANEL_IQ4] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166,
+                          181, 197, 217, 241}};
+    return form->table == QN_PANEL_CODES ? NULL : tables[form->table];
+}
+
+bool qn_panel_form_of(qn_panel_form *out, int type)
+{
+    static const struct {
+        int type;
+        qn_panel_form form;
+    } rows[] = {
+#define QN_X(type, bits, group, zero, scaling, table)                          \
+    {QN_GGUF_##type##_T,                                                       \
+     {bits, group, (zero) < 0, (zero) < 0 ? 0 : (zero), QN_FLOAT16,            \
+      QN_PANEL_##scaling, QN_PANEL_##table}},
+        /* clang-format off */
+        QN_X(Q4_0,   4, 32,   8, FLOATS,  CODES)
+        QN_X(Q4_1,   4, 32,  -1, FLOATS,  CODES)
+        QN_X(Q5_0,   5, 32,  16, FLOATS,  CODES)
+        QN_X(Q5_1,   5, 32,  -1, FLOATS,  CODES)
+        QN_X(Q8_0,   8, 32, 128, FLOATS,  CODES)
+        QN_X(Q2_K,   2, 16,  -1, NIBBLES, CODES)
+        QN_X(Q3_K,   3, 16,   4, NESTED,  CODES)
+        QN_X(Q4_K,   4, 32,  -1, NESTED,  CODES)
+        QN_X(Q5_K,   5, 32,  -1, NESTED,  CODES)
+        QN_X(Q6_K,   6, 16,  32, NESTED,  CODES)
+        QN_X(IQ4_NL, 4, 32, 128, FLOATS,  IQ4)
+        QN_X(IQ4_XS, 4, 32, 128, NESTED,  IQ4)
+        QN_X(MXFP4,  4, 32,  12, E8M0,    E2M1)
+    /* clang-format on */
+#undef QN_X
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].type == type) {
+            *out = rows[i].form;
+            return true;
+        }
+    return false;
+}
 
 static qn_status check_form(const char *op, const qn_panel_form *f)
 {
@@ -19,9 +68,18 @@ static qn_status check_form(const char *op, const qn_panel_form *f)
                        "[%s] Expected 2, 3, 4, 5, 6 or 8 bits in groups of 16, "
                        "32, 64 or 128, found %d bits in groups of %d.",
                        op, f->bits, f->group);
-    if (!f->biased && (f->zero < 0 || f->zero >= 1 << f->bits))
+    int most = f->table == QN_PANEL_CODES ? (1 << f->bits) - 1 : 255;
+    if (!f->biased && (f->zero < 0 || f->zero > most))
         return qn_fail(QN_E_ARG, "[%s] Expected a zero from 0 to %d, found %d.",
-                       op, (1 << f->bits) - 1, f->zero);
+                       op, most, f->zero);
+    bool bytes = f->scaling == QN_PANEL_E8M0 || f->scaling == QN_PANEL_E4M3;
+    if ((f->table != QN_PANEL_CODES && f->bits != 4) || (bytes && f->biased) ||
+        (f->scaling == QN_PANEL_NIBBLES && !f->biased) ||
+        (f->table == QN_PANEL_IQ4 && f->group < QN_PANEL_STEP))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected 4 bits for a table, no biases for scales "
+                       "of one byte, and biases for scales of one nibble.",
+                       op);
     if (f->scale_type != QN_FLOAT32 && f->scale_type != QN_FLOAT16 &&
         f->scale_type != QN_BFLOAT16)
         return qn_fail(QN_E_ARG,
@@ -81,15 +139,21 @@ static qn_status check_panels(const char *op, const qn_panel_params *p,
 
 /* ---- packing ---- */
 
+/* The type of the arrays that scales and biases come in. */
+static qn_dtype factor_type(const qn_panel_form *f)
+{
+    return f->scaling == QN_PANEL_FLOATS ? f->scale_type : QN_UINT8;
+}
+
 static qn_status check_factors(const qn_panel_params *p, int i,
                                const qn_array *x, const char *what)
 {
-    if (x->dtype != p->form.scale_type || x->ndim != 2 ||
+    if (x->dtype != factor_type(&p->form) || x->ndim != 2 ||
         x->shape[0] != p->rows[i] || x->shape[1] != p->cols / p->form.group)
         return qn_fail(QN_E_ARG,
                        "[panel_pack] Expected %s of type %s and shape (%d,%d), "
                        "found %s %s.",
-                       what, qn_dtype_name(p->form.scale_type), p->rows[i],
+                       what, qn_dtype_name(factor_type(&p->form)), p->rows[i],
                        p->cols / p->form.group, qn_dtype_name(x->dtype),
                        qn_array_shape_text(x).text);
     return QN_OK;
@@ -136,6 +200,17 @@ static qn_status pack_inputs(qn_panel_params *p, qn_array **inputs, int *n,
     return QN_OK;
 }
 
+/* The shape of all panels. */
+static qn_status panels_shape(int shape[2], const qn_panel_params *p)
+{
+    qn_status status =
+        qn_dim_fit(&shape[0], "panel_pack", (int64_t)all_panels(p));
+    return status
+               ? status
+               : qn_dim_fit(&shape[1], "panel_pack",
+                            (int64_t)qn_panel_bytes(&p->form, (size_t)p->cols));
+}
+
 qn_status qn_op_panel_pack(qn_array **out, const qn_panel_form *form,
                            size_t count, qn_array *const *w,
                            qn_array *const *scales, qn_array *const *biases,
@@ -151,19 +226,47 @@ qn_status qn_op_panel_pack(qn_array **out, const qn_panel_form *form,
         status = qn_fail(QN_E_ARG,
                          "[panel_pack] Expected 1 to %d matrices, found %zu.",
                          QN_PANEL_PARTS, count);
+    if (!status && qn_panel_nested(form))
+        status = qn_fail(QN_E_ARG, "[panel_pack] Expected scales of their own "
+                                   "for each group, found nested ones.");
     if (status)
         return status;
     p.count = (int)count;
     status = pack_inputs(&p, inputs, &n, w, scales, biases);
     if (!status)
-        status = qn_dim_fit(&shape[0], "panel_pack", (int64_t)all_panels(&p));
-    if (!status)
-        status = qn_dim_fit(&shape[1], "panel_pack",
-                            (int64_t)qn_panel_bytes(form, (size_t)p.cols));
+        status = panels_shape(shape, &p);
     if (status)
         return status;
     return qn_make(out, QN_OP_PANEL_PACK, s, inputs, n, &p, sizeof p, QN_UINT8,
                    shape, 2);
+}
+
+qn_status qn_op_panel_blocks(qn_array **out, const qn_panel_blocks_params *p,
+                             qn_stream *s)
+{
+    qn_panel_blocks_params made;
+    size_t bytes, elements;
+    int shape[2];
+    memset(&made, 0, sizeof made);
+    memcpy(&made, p, sizeof made);
+    if (!qn_panel_form_of(&made.w.form, p->type) ||
+        !qn_gguf_type_block(p->type, &bytes, &elements))
+        return qn_fail(QN_E_ARG,
+                       "[panel_pack] Expected a type of blocks that has "
+                       "panels, found number %d.",
+                       p->type);
+    qn_status status = check_params("panel_pack", &made.w);
+    if (!status && (size_t)p->w.cols % elements)
+        status = qn_fail(QN_E_ARG,
+                         "[panel_pack] Expected rows of whole blocks of %zu "
+                         "elements, found %d.",
+                         elements, p->w.cols);
+    if (!status)
+        status = panels_shape(shape, &made.w);
+    if (status)
+        return status;
+    return qn_make(out, QN_OP_PANEL_BLOCKS, s, NULL, 0, &made, sizeof made,
+                   QN_UINT8, shape, 2);
 }
 
 /* ---- products ---- */

@@ -258,7 +258,7 @@ typedef struct qn_quant_params {
 /* MASKED_SCATTER: inputs a, mask (bool, of a's shape), src (one dimension, of
  * a's dtype).  Element i of src replaces the i-th element of a, in row-major
  * order, where the mask is true; QN_E_ARG for a src that is too short. */
-/* PANEL_PACK: inputs w, scales, (biases) of each of `count` affine matrices;
+/* PANEL_PACK: inputs w, scales, (biases) of each of `count` packed matrices;
  * output uint8 [panels, bytes of a panel], the matrices one after the other,
  * each from a panel's beginning.  PANEL_ROWS: inputs panels of one matrix,
  * int32 or uint32 ids; output [..., cols]. */
@@ -267,6 +267,21 @@ typedef struct qn_panel_params {
     int count, cols;
     int rows[QN_PANEL_PARTS];
 } qn_panel_params;
+
+/* PANEL_BLOCKS: no inputs; the same output from rows of blocks as GGUF files
+ * have them.  What is pointed at is borrowed: it must stay until the evaluation,
+ * which has to follow at once. */
+typedef struct qn_panel_blocks_params {
+    qn_panel_params w; /* without a form as it is given: it follows from type */
+    int type;          /* base/gguf.h */
+    struct {
+        const uint8_t *data;
+        const uint32_t *source_row; /* row i is row source_row[i]; NULL: i */
+    } from[QN_PANEL_PARTS];
+    /* Told of bytes that are no longer needed, by any thread; NULL. */
+    void (*done)(void *ctx, const void *data, size_t size);
+    void *ctx;
+} qn_panel_blocks_params;
 
 /* PANEL_MATMUL: inputs x [..., cols], panels, (norm weight [cols]), (residual);
  * outputs one for each matrix, [..., rows], of the type of x.  x is normed

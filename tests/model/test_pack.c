@@ -2,6 +2,7 @@
 #include "support/qn_test.h"
 
 #include "base/f16.h"
+#include "base/gguf_blocks.h"
 #include "model/pack.h"
 
 #include <math.h>
@@ -180,8 +181,70 @@ static void test_other_types_have_no_packed_form(void **state)
     assert_int_equal(form.group, 16);
     assert_int_equal(form.zero, 32);
     assert_true(form.wide);
+    assert_true(qn_pack_form_of(&form, QN_GGUF_MXFP4_T));
+    assert_true(form.mxfp4);
     assert_false(qn_pack_form_of(&form, QN_GGUF_F16_T));
-    assert_false(qn_pack_form_of(&form, QN_GGUF_IQ4_XS_T));
+    assert_false(qn_pack_form_of(&form, QN_GGUF_IQ2_S_T));
+}
+
+/* Two rows of blocks of any bytes but infinite scales, read in turned order. */
+static void fill_rows(uint8_t *data, size_t bytes, size_t count)
+{
+    for (size_t i = 0; i < count * bytes; i++)
+        data[i] = (uint8_t)next_random();
+    for (size_t i = 0; i < count; i++) {
+        uint16_t d = random_half();
+        memcpy(data + i * bytes, &d, 2);
+        data[i * bytes + 1] &= 0xbf; /* below 2: a scale that e8m0 has, too */
+    }
+}
+
+static void test_table_codes_become_bytes(void **state)
+{
+    (void)state;
+    enum { WIDE = 512 };
+    static const int types[] = {QN_GGUF_IQ4_NL_T, QN_GGUF_IQ4_XS_T};
+    static const uint32_t order[] = {1, 0};
+    for (size_t t = 0; t < 2; t++) {
+        size_t bytes, elements;
+        uint8_t data[2 * WIDE];
+        uint32_t words[2 * WIDE / 4];
+        float scales[2 * WIDE / 32], biases[2 * WIDE / 32], expected[256];
+        assert_true(qn_gguf_type_block(types[t], &bytes, &elements));
+        fill_rows(data, bytes, 2 * WIDE / elements);
+        qn_pack_super(words, scales, biases, types[t], data, 2, WIDE, order);
+        for (size_t i = 0; i < 2 * WIDE; i++) {
+            size_t from = (i + WIDE) % (2 * WIDE);
+            if (i % elements == 0)
+                qn_gguf_expand(expected, types[t],
+                               data + from / elements * bytes);
+            float code = (float)packed_code(words, 8, (int)i);
+            float found = scales[i / 32] * code + biases[i / 32];
+            /* Both products are exact. */
+            assert_true(found == expected[i % elements]);
+        }
+    }
+}
+
+static void test_mxfp4_keeps_codes_and_scales(void **state)
+{
+    (void)state;
+    static const uint32_t order[] = {1, 0};
+    static const float sizes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    uint8_t data[2 * BLOCKS * 17], scales[2 * BLOCKS];
+    uint32_t words[2 * BLOCKS * 4];
+    float expected[32];
+    fill_rows(data, 17, 2 * BLOCKS);
+    qn_pack_mxfp4(words, scales, data, 2, COLS, order);
+    for (int i = 0; i < 2 * COLS; i++) {
+        int from = (i + COLS) % (2 * COLS);
+        if (i % 32 == 0)
+            qn_gguf_expand(expected, QN_GGUF_MXFP4_T, data + from / 32 * 17);
+        unsigned code = packed_code(words, 4, i);
+        float size = ldexpf(sizes[code & 7], scales[i / 32] - 127);
+        if (scales[i / 32] < 255)
+            assert_true((code & 8 ? -size : size) == expected[i % 32]);
+    }
 }
 
 int main(void)
@@ -189,6 +252,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_keep_their_values),
         cmocka_unit_test(test_large_scales_ask_for_float32),
+        cmocka_unit_test(test_table_codes_become_bytes),
+        cmocka_unit_test(test_mxfp4_keeps_codes_and_scales),
         cmocka_unit_test(test_other_types_have_no_packed_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -323,9 +323,9 @@ static void test_gguf_types_without_a_form_are_refused(void **state)
     /* The type of the first tensor becomes one with smaller blocks. */
     char *at = memmem(text, size, "token_embd.weight", 17);
     assert_non_null(at);
-    at[17 + 4 + 8 + 8] = QN_GGUF_IQ4_NL_T;
+    at[17 + 4 + 8 + 8] = QN_GGUF_I8_T;
     temp_write(dir, "model.gguf", text, size);
-    check_error(load_path(path, false), QN_E_UNSUPPORTED, "found type IQ4_NL");
+    check_error(load_path(path, false), QN_E_UNSUPPORTED, "found type I8");
     /* Vocabulary and embedding disagree. */
     at[17 + 4 + 8 + 8] = QN_GGUF_Q8_0_T;
     at[17 + 4 + 8]--;

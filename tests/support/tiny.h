@@ -552,9 +552,10 @@ static inline void tiny_block(qn_buf *out, int type, float *x)
                 1);
 }
 
-/* One block of 256 values of a K type: integers that x decides, with scales
- * that give values below 0.1; x becomes what the block holds. */
-static inline void tiny_super_block(qn_buf *out, int type, float *x)
+/* One block of a K type or one with a table: integers that x decides, with
+ * scales that give values below 0.1; x becomes what the block holds. */
+static inline void tiny_other_block(qn_buf *out, int type, size_t bytes,
+                                    float *x)
 {
     static const struct {
         int type, d, dmin; /* where they stand; -1: none */
@@ -562,10 +563,10 @@ static inline void tiny_super_block(qn_buf *out, int type, float *x)
     } types[] = {
         {QN_GGUF_Q2_K_T, 80, 82, 0.0008f}, {QN_GGUF_Q3_K_T, 108, -1, 0.0003f},
         {QN_GGUF_Q4_K_T, 0, 2, 0.00006f},  {QN_GGUF_Q5_K_T, 0, 2, 0.00004f},
-        {QN_GGUF_Q6_K_T, 208, -1, 1e-5f},
+        {QN_GGUF_Q6_K_T, 208, -1, 1e-5f},  {QN_GGUF_IQ4_NL_T, 0, -1, 0.0008f},
+        {QN_GGUF_IQ4_XS_T, 0, -1, 3e-5f},
     };
     uint8_t block[256];
-    size_t bytes = qn_gguf_super_of(type)->bytes;
     for (size_t i = 0; i < bytes; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
@@ -579,15 +580,19 @@ static inline void tiny_super_block(qn_buf *out, int type, float *x)
         if (types[i].dmin >= 0)
             memcpy(block + types[i].dmin, &d, 2);
     }
+    if (type == QN_GGUF_MXFP4_T)
+        block[0] = (uint8_t)(118 + block[0] % 4);
     qn_buf_add(out, block, bytes);
     qn_gguf_expand(x, type, block);
 }
 
 static inline void tiny_gguf_data(qn_buf *out, int type, float *x, size_t n)
 {
-    if (qn_gguf_super_of(type)) {
-        for (size_t i = 0; i < n; i += 256)
-            tiny_super_block(out, type, x + i);
+    size_t bytes, elements;
+    if (qn_gguf_expands(type) && !qn_gguf_group_bits(type) &&
+        qn_gguf_type_block(type, &bytes, &elements)) {
+        for (size_t i = 0; i < n; i += elements)
+            tiny_other_block(out, type, bytes, x + i);
         return;
     }
     if (type == QN_GGUF_F32_T) {

@@ -13,7 +13,7 @@
 #include "backend/common/plan.h"
 #include "backend/cpu/kernels/panel/panel.h"
 #include "backend/cpu/kernels/rows/rows.h"
-#include "base/alloc.h"
+#include "base/gguf.h"
 #include "ops/ops.h"
 #include "ops/params.h"
 #include "pool.h"
@@ -25,7 +25,10 @@ enum {
     FEW = QN_PANEL_TILE,      /* rows that are not worth a region */
     GRAIN_BYTES = 24 * 1024,  /* of panels that are not shared */
     GRAIN_MACS = 1024 * 1024, /* the same where there are many rows */
-    PACK_BYTES = 64 * 1024
+    PACK_BYTES = 64 * 1024,
+    /* Of blocks, after which their pages may go: a call for each. */
+    BLOCK_BYTES = 1024 * 1024,
+    ROWS_GRAIN = 16 /* rows of w made floats that are not shared */
 };
 
 /* ---- packing ---- */
@@ -42,7 +45,7 @@ static void pack_panels(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     const pack_job *job = ctx;
     const qn_panel_form *form = &job->p->form;
-    int64_t item = (int64_t)qn_dtype_size(form->scale_type);
+    int64_t item = (int64_t)qn_panel_item(form);
     const qn_array *w = job->in[0], *scales = job->in[1];
     const qn_array *biases = form->biased ? job->in[2] : scales;
     qn_panel_source source = {.k = (size_t)job->p->cols,
@@ -81,6 +84,142 @@ qn_status qn_cpu_panel_pack(qn_node *node, bool *done)
         qn_pool_split(pack_panels, &job, panels, PACK_BYTES / bytes + 1, 1);
         out += panels * bytes;
     }
+    return QN_OK;
+}
+
+typedef struct blocks_job {
+    const qn_panel_blocks_params *p;
+    int matrix;
+    size_t row_bytes, bytes; /* of a row of blocks; of a panel */
+    uint8_t *out;
+} blocks_job;
+
+/* Panels begin .. end of one matrix. */
+static void pack_some_blocks(const blocks_job *job, size_t begin, size_t end)
+{
+    const qn_panel_params *w = &job->p->w;
+    const uint8_t *data = job->p->from[job->matrix].data;
+    const uint32_t *from = job->p->from[job->matrix].source_row;
+    size_t all = (size_t)w->rows[job->matrix], first = begin * QN_PANEL_ROWS;
+    size_t row = first;
+    for (size_t i = begin; i < end; i++) {
+        const uint8_t *rows[QN_PANEL_ROWS];
+        size_t n = 0;
+        for (; n < QN_PANEL_ROWS && row < all; n++, row++)
+            rows[n] = data + (from ? from[row] : row) * job->row_bytes;
+        qn_panel_pack_blocks(job->out + i * job->bytes, &w->form, job->p->type,
+                             rows, n, (size_t)w->cols);
+    }
+    if (job->p->done && !from)
+        job->p->done(job->p->ctx, data + first * job->row_bytes,
+                     (row - first) * job->row_bytes);
+}
+
+static void pack_blocks(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const blocks_job *job = ctx;
+    size_t some = BLOCK_BYTES / (job->row_bytes * QN_PANEL_ROWS) + 1;
+    for (; begin < end; begin += some)
+        pack_some_blocks(job, begin, end - begin < some ? end : begin + some);
+}
+
+qn_status qn_cpu_panel_blocks(qn_node *node, bool *done)
+{
+    const qn_panel_blocks_params *p = node->params;
+    size_t bytes, elements, k = (size_t)p->w.cols;
+    qn_status status = qn_array_alloc(node->outputs[0]);
+    if (status || !qn_gguf_type_block(p->type, &bytes, &elements))
+        return status;
+    *done = true;
+    blocks_job job = {.p = p,
+                      .row_bytes = k / elements * bytes,
+                      .bytes = qn_panel_bytes(&p->w.form, k),
+                      .out = qn_array_data(node->outputs[0])};
+    for (; job.matrix < p->w.count; job.matrix++) {
+        size_t rows = (size_t)p->w.rows[job.matrix];
+        size_t panels = qn_panel_count(p->w.rows[job.matrix]);
+        size_t grain = PACK_BYTES / job.bytes + 1;
+        qn_pool_split(pack_blocks, &job, panels, grain, 1);
+        /* Rows in another order are all needed until the last. */
+        if (p->done && p->from[job.matrix].source_row)
+            p->done(p->ctx, p->from[job.matrix].data, rows * job.row_bytes);
+        job.out += panels * job.bytes;
+    }
+    return QN_OK;
+}
+
+/* ---- rows of w ---- */
+
+typedef struct rows_job {
+    const qn_panel_kernel *kernel;
+    const qn_panel_params *p;
+    const qn_array *ids;
+    const uint8_t *panels;
+    size_t k, bytes; /* of a panel */
+    qn_array *out;
+    char *scratch; /* a row and its factors for each worker */
+    size_t stride;
+} rows_job;
+
+static int64_t id_at(const qn_array *ids, size_t i)
+{
+    const void *at = (const char *)qn_array_data(ids) + i * sizeof(int32_t);
+    if (ids->dtype == QN_UINT32)
+        return *(const uint32_t *)at;
+    return *(const int32_t *)at;
+}
+
+static void expand_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const rows_job *job = ctx;
+    size_t k = job->k, groups = k / (size_t)job->p->form.group;
+    float *values =
+        (float *)(void *)(job->scratch + (size_t)worker * job->stride);
+    float *scales = values + k, *biases = scales + groups;
+    size_t item = qn_array_itemsize(job->out);
+    for (size_t i = begin; i < end; i++) {
+        int64_t id = id_at(job->ids, i);
+        size_t r = (size_t)(id < 0 ? id + job->p->rows[0] : id);
+        const uint8_t *panel = job->panels + r / QN_PANEL_ROWS * job->bytes;
+        r %= QN_PANEL_ROWS;
+        qn_panel_factors(scales, biases, panel, &job->p->form, k, r);
+        job->kernel->row(values, &job->p->form, panel, k, r, scales, biases);
+        qn_cpu_narrow((char *)qn_array_data(job->out) + i * k * item, values, k,
+                      job->out->dtype);
+    }
+}
+
+qn_status qn_cpu_panel_rows(qn_node *node, bool *done)
+{
+    const qn_panel_params *p = node->params;
+    const qn_array *panels = node->inputs[0], *ids = node->inputs[1];
+    if (!panels->row_contiguous || !ids->row_contiguous)
+        return QN_OK;
+    for (size_t i = 0; i < ids->size; i++) {
+        int64_t id = id_at(ids, i);
+        if (id >= p->rows[0] || id < -(int64_t)p->rows[0])
+            return QN_OK; /* the reference says so */
+    }
+    rows_job job = {.kernel = qn_panel_pick(),
+                    .p = p,
+                    .ids = ids,
+                    .panels = qn_array_data(panels),
+                    .k = (size_t)p->cols,
+                    .out = node->outputs[0]};
+    job.bytes = qn_panel_bytes(&p->form, job.k);
+    size_t floats = job.k + 2 * (job.k / (size_t)p->form.group);
+    qn_buffer *scratch = NULL;
+    qn_status status = qn_array_alloc(job.out);
+    if (!status)
+        status = qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
+                                floats * sizeof(float), &job.stride);
+    if (status)
+        return status;
+    *done = true;
+    job.scratch = scratch->data;
+    qn_pool_split(expand_rows, &job, ids->size, ROWS_GRAIN, 1);
+    qn_buffer_unref(scratch);
     return QN_OK;
 }
 
@@ -179,7 +318,7 @@ static void run_tile(const panel_job *job, size_t unit, char *tile, size_t row,
 {
     const qn_panel_form *form = &job->p->w.form;
     float values[QN_PANEL_TILE * QN_PANEL_ROWS];
-    qn_panel_x x = qn_panel_x_at(tile, form, job->k, rows);
+    qn_panel_x x = qn_panel_x_at(tile, job->k, rows);
     const uint8_t *panel = job->panels + unit * job->panel_bytes;
     job->kernel->run(values, form, panel, &x, job->k);
     int part = 0;

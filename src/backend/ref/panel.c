@@ -7,6 +7,7 @@
 #include "backend/common/panel.h"
 #include "backend/common/quant.h"
 #include "base/alloc.h"
+#include "base/gguf.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static void pack(uint8_t *to, const qn_panel_params *p, int matrix,
 {
     size_t k = (size_t)p->cols, rows = (size_t)p->rows[matrix];
     size_t word_row = k * (size_t)p->form.bits / 8;
-    size_t row = k / (size_t)p->form.group * qn_dtype_size(p->form.scale_type);
+    size_t row = k / (size_t)p->form.group * qn_panel_item(&p->form);
     qn_panel_source source = {.k = k,
                               .words = room,
                               .word_step = (int64_t)word_row,
@@ -68,6 +69,33 @@ qn_status qn_ref_panel_pack(qn_node *node)
     return status;
 }
 
+qn_status qn_ref_panel_blocks(qn_node *node)
+{
+    const qn_panel_blocks_params *p = node->params;
+    size_t k = (size_t)p->w.cols, bytes, elements;
+    qn_status status = qn_array_alloc(node->outputs[0]);
+    if (status || !qn_gguf_type_block(p->type, &bytes, &elements))
+        return status;
+    uint8_t *to = qn_array_data(node->outputs[0]);
+    bytes *= k / elements;
+    for (int i = 0; i < p->w.count; i++) {
+        const uint32_t *from = p->from[i].source_row;
+        size_t rows = (size_t)p->w.rows[i];
+        for (size_t r = 0; r < rows; r += QN_PANEL_ROWS) {
+            const uint8_t *data[QN_PANEL_ROWS];
+            size_t n = rows - r < QN_PANEL_ROWS ? rows - r : QN_PANEL_ROWS;
+            for (size_t j = 0; j < n; j++)
+                data[j] =
+                    p->from[i].data + (from ? from[r + j] : r + j) * bytes;
+            qn_panel_pack_blocks(to, &p->w.form, p->type, data, n, k);
+            to += qn_panel_bytes(&p->w.form, k);
+        }
+        if (p->done)
+            p->done(p->ctx, p->from[i].data, rows * bytes);
+    }
+    return QN_OK;
+}
+
 /* A product reads panels from end to end. */
 static qn_status check_whole(const qn_node *node, const qn_array *panels)
 {
@@ -84,9 +112,8 @@ static qn_status check_whole(const qn_node *node, const qn_array *panels)
 /* A row of w, unpacked, with factors as floats. */
 typedef struct w_row {
     size_t k, groups;
-    uint8_t *codes;
+    uint8_t *codes; /* or values of a table */
     float *scales, *biases;
-    char *stored; /* scales and biases as they are stored */
 } w_row;
 
 static qn_status w_row_new(w_row *row, const qn_panel_params *p)
@@ -96,9 +123,7 @@ static qn_status w_row_new(w_row *row, const qn_panel_params *p)
     row->codes = qn_calloc(row->k, 1);
     row->scales = qn_calloc(row->groups, sizeof(float));
     row->biases = qn_calloc(row->groups, sizeof(float));
-    row->stored = qn_calloc(row->groups, 2 * sizeof(float));
-    return row->codes && row->scales && row->biases && row->stored ? QN_OK
-                                                                   : QN_E_NOMEM;
+    return row->codes && row->scales && row->biases ? QN_OK : QN_E_NOMEM;
 }
 
 static void w_row_free(w_row *row)
@@ -106,21 +131,15 @@ static void w_row_free(w_row *row)
     qn_free(row->codes);
     qn_free(row->scales);
     qn_free(row->biases);
-    qn_free(row->stored);
 }
 
 static void w_row_load(w_row *row, const qn_panel_params *p,
                        const uint8_t *panels, size_t at)
 {
-    qn_dtype type = p->form.scale_type;
-    char *biases = row->stored + row->groups * qn_dtype_size(type);
-    qn_panel_unpack(row->codes, row->stored, biases,
+    qn_panel_unpack(row->codes, row->scales, row->biases,
                     panels +
                         at / QN_PANEL_ROWS * qn_panel_bytes(&p->form, row->k),
                     &p->form, row->k, at % QN_PANEL_ROWS);
-    qn_floats_load(row->scales, type, row->stored, 1, row->groups);
-    if (p->form.biased)
-        qn_floats_load(row->biases, type, biases, 1, row->groups);
 }
 
 qn_status qn_ref_panel_rows(qn_node *node)

@@ -6,6 +6,8 @@
 #include "backend/common/quant.h"
 #include "backend/cpu/kernels/panel/panel.h"
 #include "base/f16.h"
+#include "base/gguf.h"
+#include "base/gguf_blocks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,14 +18,29 @@ enum { K = 416 /* odd in groups of 32 */, ROWS = 13, TILE = QN_PANEL_TILE };
 typedef struct sample {
     qn_panel_form form;
     size_t k;
-    uint8_t *codes;
+    uint8_t *codes; /* values, where there is a table */
     uint16_t *half_scales, *half_biases;
+    uint8_t *byte_scales;
     float *scales, *biases; /* what they are worth */
     float *x;               /* [TILE, k] */
     uint8_t *panel;
 } sample;
 
 static uint64_t seed = 7;
+
+/* Scales of one byte, the ends of their range among them. */
+static void byte_factors(const qn_panel_form *form, float *worth,
+                         uint8_t *stored, size_t count)
+{
+    bool e8m0 = form->scaling == QN_PANEL_E8M0;
+    for (size_t i = 0; i < count; i++) {
+        stored[i] = (uint8_t)(e8m0 ? 120 + i % 9 : i * 37);
+        if (e8m0 && i % 11 == 0)
+            stored[i] = i % 2 ? 0 : 200;
+        worth[i] = 0.5f * (e8m0 ? qn_e8m0_to_f32(stored[i])
+                                : qn_e4m3_to_f32(stored[i]));
+    }
+}
 
 static void factors(const qn_panel_form *form, float *worth, uint16_t *stored,
                     size_t count)
@@ -48,6 +65,7 @@ static sample sample_make(qn_panel_form form, size_t k)
         .biases = calloc(groups, 4),
         .half_scales = calloc(groups, 2),
         .half_biases = calloc(groups, 2),
+        .byte_scales = calloc(groups, 1),
         .x = calloc(TILE * k, 4),
         .panel = aligned_alloc(64, (qn_panel_bytes(&form, k) + 63) / 64 * 64)};
     for (size_t i = 0; i < ROWS * k; i++)
@@ -59,32 +77,41 @@ static sample sample_make(qn_panel_form form, size_t k)
         s.x[i] = i < 64 ? 3.0f : (float)test_random(&seed);
     s.x[k + 3] = 0.0f;
     memset(s.x + 2 * k + 32, 0, 32 * sizeof *s.x);
-    factors(&form, s.scales, s.half_scales, groups);
+    bool bytes = form.scaling != QN_PANEL_FLOATS;
+    if (bytes)
+        byte_factors(&form, s.scales, s.byte_scales, groups);
+    else
+        factors(&form, s.scales, s.half_scales, groups);
     factors(&form, s.biases, s.half_biases, groups);
     bool wide = form.scale_type == QN_FLOAT32;
     size_t words = k * (size_t)form.bits / 32;
-    int64_t row = (int64_t)(k / (size_t)form.group * (wide ? 4 : 2));
+    int64_t row = (int64_t)(k / (size_t)form.group * qn_panel_item(&form));
     uint32_t *stream = calloc(ROWS * words, 4);
     for (size_t r = 0; r < ROWS; r++)
         qn_quant_pack(stream + r * words, s.codes + r * k, k, form.bits);
-    qn_panel_source source = {
-        .rows = ROWS,
-        .k = k,
-        .words = (char *)stream,
-        .word_step = (int64_t)words * 4,
-        .scales = wide ? (char *)s.scales : (char *)s.half_scales,
-        .scale_step = row,
-        .biases = wide ? (char *)s.biases : (char *)s.half_biases,
-        .bias_step = row};
+    qn_panel_source source = {.rows = ROWS,
+                              .k = k,
+                              .words = (char *)stream,
+                              .word_step = (int64_t)words * 4,
+                              .scales = bytes  ? (char *)s.byte_scales
+                                        : wide ? (char *)s.scales
+                                               : (char *)s.half_scales,
+                              .scale_step = row,
+                              .biases = wide ? (char *)s.biases
+                                             : (char *)s.half_biases,
+                              .bias_step = row};
     qn_panel_pack(s.panel, &form, &source);
     free(stream);
+    const uint8_t *table = qn_panel_table_of(&form);
+    for (size_t i = 0; i < ROWS * k && table; i++)
+        s.codes[i] = table[s.codes[i]];
     return s;
 }
 
 static void sample_free(sample *s)
 {
     void *all[] = {s->codes,  s->half_scales, s->half_biases, s->scales,
-                   s->biases, s->x,           s->panel};
+                   s->biases, s->x,           s->panel,       s->byte_scales};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
 }
@@ -127,7 +154,7 @@ static void check_rows(const qn_panel_kernel *kernel, const sample *s,
     memset(memory, 0xff, qn_panel_x_bytes(&s->form, s->k, rows));
     for (size_t r = 0; r < rows; r++)
         kernel->quantize(memory, &s->form, s->x + r * s->k, s->k, r, rows);
-    qn_panel_x x = qn_panel_x_at(memory, &s->form, s->k, rows);
+    qn_panel_x x = qn_panel_x_at(memory, s->k, rows);
     kernel->run(out, &s->form, s->panel, &x, s->k);
     for (size_t r = 0; r < rows; r++) {
         for (size_t n = 0; n < QN_PANEL_ROWS; n++) {
@@ -177,6 +204,192 @@ static void check_forms(const qn_panel_kernel *kernel)
     }
 }
 
+static const qn_panel_form byte_forms[] = {
+    {4, 32, false, 12, QN_FLOAT16, QN_PANEL_E8M0, QN_PANEL_E2M1}, /* mxfp4 */
+    {4, 16, false, 12, QN_FLOAT16, QN_PANEL_E4M3, QN_PANEL_E2M1}, /* nvfp4 */
+};
+
+static void check_byte_forms(const qn_panel_kernel *kernel)
+{
+    for (size_t i = 0; i < 2; i++) {
+        sample s = sample_make(byte_forms[i], K);
+        for (size_t rows = 1; rows <= TILE; rows += rows < 4 ? 1 : 4)
+            check_rows(kernel, &s, rows);
+        sample_free(&s);
+    }
+}
+
+/* A row of a panel as floats. */
+static void check_panel_row(const qn_panel_kernel *kernel, const sample *s,
+                            size_t n, const float *expected)
+{
+    float *scales = calloc(s->k, 4), *biases = calloc(s->k, 4);
+    float *found = calloc(s->k, 4);
+    qn_panel_factors(scales, biases, s->panel, &s->form, s->k, n);
+    kernel->row(found, &s->form, s->panel, s->k, n, scales, biases);
+    for (size_t e = 0; e < s->k; e++)
+        if (expected[e] != found[e])
+            fail_msg("%d bits, group %d: row %zu element %zu: expected %a, "
+                     "found %a",
+                     s->form.bits, s->form.group, n, e, (double)expected[e],
+                     (double)found[e]);
+    free(scales);
+    free(biases);
+    free(found);
+}
+
+static const int block_types[] = {
+    QN_GGUF_Q4_0_T,  QN_GGUF_Q4_1_T, QN_GGUF_Q5_0_T,   QN_GGUF_Q5_1_T,
+    QN_GGUF_Q8_0_T,  QN_GGUF_Q2_K_T, QN_GGUF_Q3_K_T,   QN_GGUF_Q4_K_T,
+    QN_GGUF_Q5_K_T,  QN_GGUF_Q6_K_T, QN_GGUF_IQ4_NL_T, QN_GGUF_IQ4_XS_T,
+    QN_GGUF_MXFP4_T,
+};
+enum { BLOCK_TYPES = sizeof block_types / sizeof block_types[0] };
+
+/* Blocks of any bytes, but with scales that are numbers of a sensible size. */
+static uint8_t *random_blocks(int type, size_t count)
+{
+    size_t bytes, elements;
+    assert_true(qn_gguf_type_block(type, &bytes, &elements));
+    uint8_t *data = malloc(count * bytes);
+    for (size_t i = 0; i < count * bytes; i++)
+        data[i] = (uint8_t)(uint64_t)(fabs(test_random(&seed)) * 1e6);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *b = data + i * bytes;
+        uint16_t d = qn_f32_to_f16((float)test_random(&seed) * 0.01f);
+        uint16_t m = qn_f32_to_f16((float)test_random(&seed) * 0.1f);
+        size_t at = type == QN_GGUF_Q2_K_T   ? 80
+                    : type == QN_GGUF_Q3_K_T ? 108
+                    : type == QN_GGUF_Q6_K_T ? 208
+                                             : 0;
+        if (type == QN_GGUF_MXFP4_T) {
+            b[0] = (uint8_t)(120 + i % 9);
+            continue;
+        }
+        memcpy(b + at, &d, 2);
+        if (type == QN_GGUF_Q4_1_T || type == QN_GGUF_Q5_1_T ||
+            type == QN_GGUF_Q2_K_T || type == QN_GGUF_Q4_K_T ||
+            type == QN_GGUF_Q5_K_T)
+            memcpy(b + at + 2, &m, 2);
+    }
+    return data;
+}
+
+/* Of a type with nested scales: what it is with a float32 scale (and bias) for
+ * each group, which the formula then takes. */
+static void widen_super(sample *s, int type, const uint8_t *data)
+{
+    const qn_gguf_super *super = qn_gguf_super_of(type);
+    size_t blocks = s->k / 256, groups = s->k / (size_t)super->group;
+    uint32_t *words = malloc(s->k);
+    for (size_t r = 0; r < ROWS; r++, data += blocks * super->bytes) {
+        qn_gguf_super_pack(words, s->scales + r * groups,
+                           s->biases + r * groups, type, data, blocks);
+        qn_quant_unpack(s->codes + r * s->k, words, 0, s->k, super->bits);
+    }
+    free(words);
+}
+
+/* Of other types: scales by their definition, and codes that the values of the
+ * format's package divided by them give. */
+static void widen_values(sample *s, int type, const uint8_t *data, size_t bytes)
+{
+    size_t group = (size_t)s->form.group, groups = ROWS * s->k / group;
+    for (size_t g = 0; g < groups; g++) {
+        qn_gguf_split split;
+        size_t per = type == QN_GGUF_IQ4_XS_T ? 8 : 1;
+        qn_gguf_split_block(&split, type, data + g / per * bytes);
+        float d = qn_f16_to_f32(split.d);
+        s->scales[g] = type == QN_GGUF_MXFP4_T
+                           ? 0.5f * qn_e8m0_to_f32((uint8_t)split.scales[0])
+                       : per > 1 ? d * (float)split.scales[g % per]
+                                 : d;
+        s->biases[g] = s->form.biased ? qn_f16_to_f32(split.m) : 0;
+        const uint8_t *table = qn_panel_table_of(&s->form);
+        for (size_t i = 0; i < group; i++) {
+            uint8_t code = split.codes[g % per * group + i];
+            s->codes[g * group + i] = table ? table[code] : code;
+        }
+    }
+}
+
+static sample sample_of_blocks(int type, uint8_t **blocks)
+{
+    qn_panel_form form;
+    size_t bytes, elements, k = 512;
+    assert_true(qn_panel_form_of(&form, type));
+    assert_true(qn_gguf_type_block(type, &bytes, &elements));
+    sample s = sample_make((qn_panel_form){form.bits, form.group, form.biased,
+                                           form.biased ? 0 : 1, QN_FLOAT32,
+                                           QN_PANEL_FLOATS, QN_PANEL_CODES},
+                           k);
+    s.form = form;
+    *blocks = random_blocks(type, ROWS * k / elements);
+    if (qn_gguf_super_of(type))
+        widen_super(&s, type, *blocks);
+    else
+        widen_values(&s, type, *blocks, bytes);
+    const uint8_t *rows[ROWS];
+    for (size_t r = 0; r < ROWS; r++)
+        rows[r] = *blocks + r * (k / elements) * bytes;
+    free(s.panel);
+    s.panel = aligned_alloc(64, (qn_panel_bytes(&form, k) + 63) / 64 * 64);
+    qn_panel_pack_blocks(s.panel, &form, type, rows, ROWS, k);
+    return s;
+}
+
+static void check_blocks(const qn_panel_kernel *kernel)
+{
+    for (size_t i = 0; i < BLOCK_TYPES; i++) {
+        size_t bytes, elements;
+        uint8_t *blocks;
+        sample s = sample_of_blocks(block_types[i], &blocks);
+        for (size_t rows = 1; rows <= TILE; rows += rows < 4 ? 1 : 4)
+            check_rows(kernel, &s, rows);
+        assert_true(qn_gguf_type_block(block_types[i], &bytes, &elements));
+        float *expected = calloc(s.k, 4);
+        for (size_t r = 0; r < ROWS; r++) {
+            for (size_t e = 0; e < s.k; e += elements)
+                qn_gguf_expand(expected + e, block_types[i],
+                               blocks + (r * s.k + e) / elements * bytes);
+            check_panel_row(kernel, &s, r, expected);
+        }
+        free(expected);
+        free(blocks);
+        sample_free(&s);
+    }
+}
+
+/* Nested scales give the bits of float32 scales for each group. */
+static void test_blocks_are_multiplied_as_their_wide_form(void **state)
+{
+    (void)state;
+    each_kernel(check_blocks);
+}
+
+static void test_scales_of_a_byte(void **state)
+{
+    (void)state;
+    each_kernel(check_byte_forms);
+}
+
+/* All that a panel has over the bytes of its blocks. */
+static void test_panels_are_hardly_larger_than_blocks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BLOCK_TYPES; i++) {
+        qn_panel_form form;
+        size_t bytes, elements, k = 2048;
+        assert_true(qn_panel_form_of(&form, block_types[i]));
+        assert_true(qn_gguf_type_block(block_types[i], &bytes, &elements));
+        double ratio = (double)qn_panel_bytes(&form, k) /
+                       (double)(QN_PANEL_ROWS * k / elements * bytes);
+        print_message("%-6s %.4f of its blocks\n",
+                      qn_gguf_type_name(block_types[i]), ratio);
+        assert_true(ratio <= 1.05);
+    }
+}
+
 static void test_every_form_follows_the_formula(void **state)
 {
     (void)state;
@@ -195,7 +408,7 @@ static void check_not_finite(const qn_panel_kernel *kernel)
         float out[2 * QN_PANEL_ROWS];
         for (size_t r = 0; r < 2; r++)
             kernel->quantize(memory, &form, s.x + r * K, K, r, 2);
-        qn_panel_x x = qn_panel_x_at(memory, &form, K, 2);
+        qn_panel_x x = qn_panel_x_at(memory, K, 2);
         kernel->run(out, &form, s.panel, &x, K);
         for (size_t n = 0; n < ROWS; n++) {
             assert_true(isnan(out[n]));
@@ -222,7 +435,7 @@ static void check_tiny(const qn_panel_kernel *kernel)
     void *memory = aligned_alloc(64, qn_panel_x_bytes(&form, K, 1));
     float out[QN_PANEL_ROWS];
     kernel->quantize(memory, &form, s.x, K, 0, 1);
-    qn_panel_x x = qn_panel_x_at(memory, &form, K, 1);
+    qn_panel_x x = qn_panel_x_at(memory, K, 1);
     kernel->run(out, &form, s.panel, &x, K);
     for (size_t n = 0; n < QN_PANEL_ROWS; n++)
         assert_true(out[n] == 0.0f);
@@ -552,6 +765,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_form_follows_the_formula),
+        cmocka_unit_test(test_scales_of_a_byte),
+        cmocka_unit_test(test_blocks_are_multiplied_as_their_wide_form),
+        cmocka_unit_test(test_panels_are_hardly_larger_than_blocks),
         cmocka_unit_test(test_what_is_not_finite_spoils_its_row_alone),
         cmocka_unit_test(test_what_is_too_small_is_zero),
         cmocka_unit_test(test_the_gate),

@@ -27,6 +27,11 @@ VF_INLINE __m256i dot_words(__m256i acc, __m256i c, __m256i q, int bits)
                      _mm256_and_si256(c, low), q);
 }
 
+#define WIDE_VALUES
+#define vi_table(p)                                                            \
+    _mm256_broadcastsi128_si256(                                               \
+        _mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define vi_lookup(t, c) _mm256_shuffle_epi8((__m256i)(t), (__m256i)(c))
 #define vi_bytes(to, v) store_bytes(to, (__m256i)(v))
 VF_INLINE void store_bytes(int8_t *to, __m256i v)
 {

@@ -27,6 +27,9 @@ VF_INLINE int32x4_t dot_words(int32x4_t acc, uint8x16_t c, int8x16_t q,
                      vreinterpretq_s8_u8(vandq_u8(c, vdupq_n_u8(15))), q);
 }
 
+#define WIDE_VALUES
+#define vi_table(p) vld1q_u8(p)
+#define vi_lookup(t, c) vqtbl1q_u8((uint8x16_t)(t), (uint8x16_t)(c))
 #define vi_bytes(to, v) store_bytes(to, (int32x4_t)(v))
 VF_INLINE void store_bytes(int8_t *to, int32x4_t v)
 {

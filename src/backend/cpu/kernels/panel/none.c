@@ -18,6 +18,23 @@ static __attribute__((noinline)) words dot_words(words acc, words c, words q)
     return acc;
 }
 
+#define vi_table(p) load_table(p)
+VF_INLINE words load_table(const uint8_t *p)
+{
+    words t;
+    memcpy(&t, p, sizeof t);
+    return t;
+}
+#define vi_lookup(t, c) lookup(t, c)
+VF_INLINE words lookup(words t, words c)
+{
+    typedef uint8_t bytes __attribute__((vector_size(16)));
+    bytes from = (bytes)t, at = (bytes)c;
+    for (int i = 0; i < 16; i++)
+        at[i] = from[at[i]];
+    return (words)at;
+}
+
 #define vi_bytes(to, v) store_bytes(to, v)
 VF_INLINE void store_bytes(int8_t *to, words v)
 {

@@ -30,26 +30,17 @@ static size_t lines(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Elements with the zeros that fill the last block. */
-static size_t padded(const qn_panel_form *form, size_t k)
-{
-    return qn_panel_blocks(form, k) * qn_panel_block(form);
-}
-
 size_t qn_panel_x_bytes(const qn_panel_form *form, size_t k, size_t rows)
 {
-    size_t all = padded(form, k);
-    return lines(2 * all * rows) + lines(all / QN_PANEL_STEP * rows * 4) +
-           lines(all / qn_panel_unit(form) * rows * 4);
+    return lines(2 * k * rows) + lines(k / QN_PANEL_STEP * rows * 4) +
+           lines(k / qn_panel_unit(form) * rows * 4);
 }
 
-qn_panel_x qn_panel_x_at(void *memory, const qn_panel_form *form, size_t k,
-                         size_t rows)
+qn_panel_x qn_panel_x_at(void *memory, size_t k, size_t rows)
 {
     char *q = memory;
-    size_t all = padded(form, k);
-    char *d = q + lines(2 * all * rows);
-    char *sums = d + lines(all / QN_PANEL_STEP * rows * 4);
+    char *d = q + lines(2 * k * rows);
+    char *sums = d + lines(k / QN_PANEL_STEP * rows * 4);
     return (qn_panel_x){.rows = (int)rows,
                         .q = (const int32_t *)(void *)q,
                         .d = (const float *)(void *)d,

@@ -12,8 +12,9 @@
  * elements of a row.  For a step of x, d = max |x| / 16256 and q = x / d
  * rounded to even (as x * (16256 / max |x|)), all zero where max |x| is below
  * QN_PANEL_TINY; a step with an infinity or a NaN has d = NaN.  A unit is 32
- * elements, or 16 with groups of 16.  With c the codes of w and `scale` that of
- * the unit's group,
+ * elements, or 16 with groups of 16.  With c the codes of w, or what the form's
+ * table has for them, and `scale` that of the unit's group as a float32 (which
+ * holds what ops/panel.h says of it exactly),
  *
  *   acc = fma(float(sum of (c - zero) q), scale * d, acc)   forms with a zero
  *   acc = fma(float(sum of c q), scale * d, acc), and then
@@ -56,8 +57,7 @@ static inline size_t qn_panel_tile(size_t left)
 /* Bytes of a tile of `rows` rows of `k` elements; a multiple of 64. */
 size_t qn_panel_x_bytes(const qn_panel_form *form, size_t k, size_t rows);
 /* The parts of a tile of that many bytes at `memory` (aligned to 64). */
-qn_panel_x qn_panel_x_at(void *memory, const qn_panel_form *form, size_t k,
-                         size_t rows);
+qn_panel_x qn_panel_x_at(void *memory, size_t k, size_t rows);
 
 typedef struct qn_panel_kernel {
     /* Quantizes `x` (k floats, a multiple of 32) into row `row` of the tile of
@@ -67,6 +67,10 @@ typedef struct qn_panel_kernel {
     /* out[r * 16 + n] for the tile's rows and the panel's 16. */
     void (*run)(float *out, const qn_panel_form *form, const uint8_t *panel,
                 const qn_panel_x *x, size_t k);
+    /* Row `r` of a panel as k floats, with its factors (qn_panel_factors):
+     * rounded after the product, and after the bias. */
+    void (*row)(float *out, const qn_panel_form *form, const uint8_t *panel,
+                size_t k, size_t r, const float *scales, const float *biases);
     /* out = gate * sigmoid(gate) * up, n elements, a multiple of 16; out may
      * be one of them. */
     void (*silu)(float *out, const float *gate, const float *up, size_t n);
