@@ -57,13 +57,17 @@ static struct {
     /* The region in progress. */
     OWN_LINE qn_pool_task task;
     void *ctx;
-    size_t count;
     int limit; /* workers with number < limit take part */
-    OWN_LINE atomic_size_t next;
     OWN_LINE atomic_uint epoch;
     OWN_LINE atomic_int active;   /* workers inside the region */
     OWN_LINE atomic_int sleepers; /* workers on the condition variable */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+/* A thread's tasks that nobody has taken: the first in the high half, the end
+ * in the low half. */
+static struct share {
+    OWN_LINE atomic_uint_least64_t tasks;
+} shares[MAX_THREADS];
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
@@ -88,12 +92,51 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static uint_least64_t share_of(uint64_t first, uint64_t end)
+{
+    return first << 32 | end;
+}
+
+/* The first task of a share, or its last; false when it has none. */
+static bool take(struct share *share, bool last, size_t *task)
+{
+    uint_least64_t have =
+        atomic_load_explicit(&share->tasks, memory_order_relaxed);
+    uint64_t first, end;
+    do {
+        first = have >> 32;
+        end = have & UINT32_MAX;
+        if (first >= end)
+            return false;
+        *task = last ? end - 1 : first;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &share->tasks, &have,
+        last ? share_of(first, end - 1) : share_of(first + 1, end),
+        memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
 static void drain(int worker)
 {
-    size_t i;
-    while ((i = atomic_fetch_add_explicit(&pool.next, 1,
-                                          memory_order_relaxed)) < pool.count)
-        pool.task(pool.ctx, i, worker);
+    size_t task;
+    while (take(&shares[worker], false, &task))
+        pool.task(pool.ctx, task, worker);
+    for (int i = 1; i < pool.limit; i++) {
+        struct share *other = &shares[(worker + i) % pool.limit];
+        while (take(other, true, &task))
+            pool.task(pool.ctx, task, worker);
+    }
+}
+
+/* Equal shares for `threads` threads. */
+static void share_out(size_t count, int threads)
+{
+    for (int i = 0; i < threads; i++) {
+        uint64_t n = (uint64_t)threads, at = (uint64_t)i;
+        atomic_store_explicit(&shares[i].tasks,
+                              share_of(count * at / n, count * (at + 1) / n),
+                              memory_order_relaxed);
+    }
 }
 
 static unsigned await_epoch(unsigned seen)
@@ -207,16 +250,15 @@ void qn_pool_run(qn_pool_task task, void *ctx, size_t count)
         ensure_workers(threads);
     if (threads > pool.started + 1)
         threads = pool.started + 1;
-    if (threads == 1 || count <= 1) {
+    if (threads == 1 || count <= 1 || count > UINT32_MAX) {
         for (size_t i = 0; i < count; i++)
             task(ctx, i, 0);
         return;
     }
     pool.task = task;
     pool.ctx = ctx;
-    pool.count = count;
     pool.limit = threads;
-    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    share_out(count, threads);
     atomic_fetch_add(&pool.epoch, 1); /* odd: open */
     if (atomic_load(&pool.sleepers)) {
         pthread_mutex_lock(&pool.lock);

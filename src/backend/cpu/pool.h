@@ -3,8 +3,8 @@
  * A parallel region costs microseconds: workers spin for a short while after
  * a region and only then sleep, so that the regions of a decode step, which
  * follow one another within tens of microseconds, find them awake.  The calling
- * thread works too.  Tasks are taken one by one from a counter; which thread
- * takes which must not change results. */
+ * thread works too.  Each thread begins with its own share of the tasks, those
+ * with neighbouring numbers; which takes which must not change results. */
 #ifndef QN_CPU_POOL_H
 #define QN_CPU_POOL_H
 
