@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers bench bench-ops bench-accuracy bench-overhead bench-gemm fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -36,8 +36,27 @@ check-sanitizers: deps
 	cmake --build --preset tsan -j $(JOBS)
 	ctest --preset tsan -j $(JOBS)
 
-bench: build
-	bench/peers.sh --quern $(BUILD)/quern
+# Everything that has a target, beside the machine's limits; a quarter of an hour
+# on a quiet machine.  Writes docs/benchmarks.md.  PARTS (bench/parts.py)
+# measures those again and leaves the others as they were; bench-quick shows a
+# rough picture and writes build/benchmarks-quick.md.
+PARTS ?=
+BENCH = python3 bench/bench.py --build $(BUILD)
+BENCH_TARGETS = quern-bench-kernels quern-bench-meters quern-bench-gemm
+
+bench: bench-programs
+	$(BENCH) $(if $(PARTS),--only $(PARTS)) --write docs/benchmarks.md
+
+bench-quick: bench-programs
+	$(BENCH) $(if $(PARTS),--only $(PARTS)) --quick --write $(BUILD)/benchmarks-quick.md
+
+# One part, shown only.
+BENCH_PARTS = demo models batch memory start kernels
+$(BENCH_PARTS:%=bench-%): bench-%: bench-programs
+	$(BENCH) --only $*
+
+bench-programs: build
+	cmake --build $(BUILD) -j $(JOBS) --target $(BENCH_TARGETS)
 
 # Every operation beside MLX and PyTorch; what an operation costs at least.
 bench-ops: build

@@ -100,6 +100,7 @@ class Cost:
         self.weights = parameters - unused
         self.output = embedding
         self.file_bytes = size
+        self.kv_bytes = shown["kv_bytes_per_token"]
 
     def share(self, test, rate, limits):
         """How much of what the machine can do `rate` tokens per second take;
@@ -180,6 +181,7 @@ def cell(pair, threads, test, rounds, cost):
         shares = [cost.share(test, rate, limits)
                   for rate, (limits, _, _) in zip(ours, rounds)]
         out["file_bytes"] = cost.file_bytes
+        out["kv_bytes"] = cost.kv_bytes * int(test[2:])
         if None not in shares:
             out["share"] = statistics.median(shares)
     return out
