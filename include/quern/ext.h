@@ -164,6 +164,68 @@ int quern_kernel_apply(mlx_vector_array *outputs,
                        const quern_kernel_launch *launch,
                        const mlx_stream stream);
 
+/* --- Caches of keys and values ---------------------------------------------
+ */
+
+/* How keys and values are stored: as floats of `dtype` (float32, float16,
+ * bfloat16), or, with 4 or 8 `bits`, as affine codes in groups of 32 or 64
+ * elements of a head, with scales and biases of `dtype`. */
+typedef struct quern_kv_form {
+    int kv_heads, head_dim;
+    mlx_dtype dtype;
+    int bits, group_size; /* 0: floats */
+} quern_kv_form;
+
+/* The arrays of a cache with room for `need` tokens or more; *capacity becomes
+ * what there is room for.  What `old` (an empty handle: nothing) has stored is
+ * kept.
+ *
+ * Floats are two arrays, keys and values; their layout is the library's own.
+ * Codes are six: words [kv_heads, capacity, head_dim * bits / 32] of uint32,
+ * scales and biases [kv_heads, capacity, head_dim / group_size], of keys and
+ * then of values, as mlx_quantize packs them.  Axis 1 counts tokens, or
+ * blocks of them. */
+int quern_kv_room(mlx_vector_array *res, int *capacity,
+                  const quern_kv_form *form, const mlx_vector_array old,
+                  int need, const mlx_stream s);
+
+/* One sequence: `offset` tokens are in its cache and `count` rows follow. */
+typedef struct quern_kv_step {
+    mlx_vector_array cache; /* its arrays are replaced by those that follow */
+    int offset, count;
+} quern_kv_step;
+
+typedef struct quern_kv_options {
+    int heads; /* of queries: a multiple of kv_heads */
+    float scale;
+    int window; /* a row sees the last so many tokens, itself included; 0: all
+                 */
+    /* Rotary embedding of q and k, as mlx_fast_rope: 0 dims leave it out; the
+     * base counts where there are no frequencies. */
+    int rope_dims;
+    bool rope_traditional;
+    float rope_base, rope_scale;
+    mlx_array rope_freqs, sinks; /* empty handles: none */
+} quern_kv_options;
+
+/* Stores rows of k and v in the caches of the sequences that they continue, and
+ * attends over what is then there: softmax(scale q k^T) v, causal.
+ *
+ * q is [..., R, heads * head_dim], k and v are [..., R, kv_heads * head_dim],
+ * of one type of float32, float16, bfloat16; the R rows belong to the `count`
+ * sequences in their order.  Keys are turned before they are stored.  *res
+ * becomes an array like q.
+ *
+ * A row has the same bits whatever other rows and sequences there are, however
+ * its sequence was cut into steps, for any number of threads.  Against float64
+ * arithmetic on the keys and values as stored: at most 2^-20 * max|v| * (4 +
+ * max|score|), plus half a unit of the type.  Caches are written in place when
+ * nobody else holds their arrays. */
+int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
+                       const mlx_array v, const quern_kv_form *form,
+                       const quern_kv_step *steps, size_t count,
+                       const quern_kv_options *options, const mlx_stream s);
+
 /* --- Packed matrices ------------------------------------------------------ */
 
 /* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul

@@ -10,7 +10,6 @@
 struct qn_kv_cache {
     qn_kv_shape shape;
     int length;
-    qn_kv_mask mask;
     int count;
     qn_kv_part **parts;
 };
@@ -36,20 +35,12 @@ fail:
     return QN_E_NOMEM;
 }
 
-static void drop_mask(qn_kv_cache *cache)
-{
-    if (cache->mask.array.ctx)
-        mlx_array_free(cache->mask.array);
-    cache->mask.array = (mlx_array){NULL};
-}
-
 void qn_kv_cache_free(qn_kv_cache *cache)
 {
     if (!cache)
         return;
     for (int i = 0; i < cache->count; i++)
         cache->parts[i]->kind->free(cache->parts[i]);
-    drop_mask(cache);
     qn_free(cache->parts);
     qn_free(cache);
 }
@@ -63,7 +54,6 @@ void qn_kv_cache_advance(qn_kv_cache *cache, int count)
 {
     assert(count >= 0 && count <= cache->shape.limit - cache->length);
     cache->length += count;
-    drop_mask(cache);
 }
 
 bool qn_kv_cache_trim(qn_kv_cache *cache, int length)
@@ -82,14 +72,16 @@ void qn_kv_cache_reset(qn_kv_cache *cache)
 {
     for (int i = 0; i < cache->count; i++)
         cache->parts[i]->kind->reset(cache->parts[i]);
-    drop_mask(cache);
     cache->length = 0;
 }
 
 size_t qn_kv_token_bytes(const qn_kv_shape *shape)
 {
-    return (size_t)shape->layers * 2 * (size_t)shape->kv_heads *
-           (size_t)shape->head_dim * mlx_dtype_size(shape->dtype);
+    size_t d = (size_t)shape->head_dim, item = mlx_dtype_size(shape->dtype);
+    size_t row = shape->bits ? d * (size_t)shape->bits / 8 +
+                                   2 * d / (size_t)shape->group * item
+                             : d * item;
+    return (size_t)shape->layers * 2 * (size_t)shape->kv_heads * row;
 }
 
 qn_status qn_kv_cache_arrays(const qn_kv_cache *cache, mlx_vector_array out)
@@ -100,40 +92,33 @@ qn_status qn_kv_cache_arrays(const qn_kv_cache *cache, mlx_vector_array out)
     return status;
 }
 
-qn_status qn_kv_attend(qn_kv_cache *cache, mlx_array *out, int layer,
-                       mlx_array q, mlx_array k, mlx_array v,
-                       const qn_attention *how, mlx_stream s)
+int qn_kv_rows_total(const qn_kv_rows *rows, size_t count)
 {
-    assert(layer >= 0 && layer < cache->count);
-    qn_kv_part *part = cache->parts[layer];
-    return part->kind->attend(part, out, cache->length, q, k, v, how,
-                              &cache->mask, s);
+    int total = 0;
+    for (size_t i = 0; i < count; i++)
+        total += rows[i].count;
+    return total;
 }
 
-qn_status qn_kv_window_mask(qn_kv_mask *mask, int offset, int count, int first,
-                            int window)
+qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
+                       int layer, mlx_array q, mlx_array k, mlx_array v,
+                       const qn_attention *how, mlx_stream s)
 {
-    if (mask->array.ctx && mask->offset == offset && mask->count == count &&
-        mask->first == first && mask->window == window)
-        return QN_OK;
-    int keys = offset + count - first;
-    size_t size;
-    if (!qn_mul_size(&size, (size_t)count, (size_t)keys))
-        return qn_fail(QN_E_NOMEM, "attention mask: %d x %d", count, keys);
-    bool *data = qn_alloc(size);
-    if (!data)
+    assert(count);
+    qn_kv_share one = {NULL, 0, 0}, *shares = &one;
+    if (count > 1)
+        shares = qn_calloc(count, sizeof *shares);
+    if (!shares)
         return QN_E_NOMEM;
-    bool *row = data;
-    for (int i = offset; i < offset + count; i++, row += keys)
-        for (int j = 0; j < keys; j++)
-            row[j] = j + first <= i && j + first > i - window;
-    if (mask->array.ctx)
-        mlx_array_free(mask->array);
-    mask->array = mlx_array_new_data_managed(data, (int[]){count, keys}, 2,
-                                             MLX_BOOL, qn_free);
-    mask->offset = offset;
-    mask->count = count;
-    mask->first = first;
-    mask->window = window;
-    return qn_engine_made(mask->array.ctx);
+    for (size_t i = 0; i < count; i++) {
+        const qn_kv_cache *cache = rows[i].cache;
+        assert(layer >= 0 && layer < cache->count);
+        shares[i] =
+            (qn_kv_share){cache->parts[layer], cache->length, rows[i].count};
+    }
+    const qn_kv_kind *kind = rows->cache->parts[layer]->kind;
+    qn_status status = kind->attend(shares, count, out, q, k, v, how, s);
+    if (count > 1)
+        qn_free(shares);
+    return status;
 }

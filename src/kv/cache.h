@@ -1,13 +1,15 @@
 /* cache.h: the keys and values of one sequence, layer by layer.
  *
  * A cache holds one part per layer; a part has a kind, which decides how keys
- * and values are stored (kinds.h).  The model knows only two things of it:
- * at which position the next token stands, and qn_kv_attend.
+ * and values are stored (kinds.h).  The model knows only qn_kv_attend.
  *
- * Storage.  Kinds write new entries by slice updates into arrays that are
- * larger than the sequence.  Such an update happens in place when nothing
- * else refers to the array, so no handle of an earlier step may be alive when
- * the graph is evaluated.
+ * A step is computed for several sequences at once, each with a cache of its
+ * own: the rows of one sequence follow those of another.  A row has the bits
+ * that it has when its sequence is computed alone.
+ *
+ * Storage.  New entries go into arrays that are larger than the sequence.  This
+ * happens in place when nothing else refers to the array, so no handle of an
+ * earlier step may be alive when the graph is evaluated.
  *
  * A cache whose evaluation failed is in no usable state: reset it. */
 #ifndef QN_KV_CACHE_H
@@ -23,7 +25,8 @@ typedef struct qn_kv_shape {
     int layers;
     int kv_heads; /* of every layer */
     int head_dim;
-    mlx_dtype dtype; /* float32, float16 or bfloat16 */
+    mlx_dtype dtype; /* float32, float16 or bfloat16; with codes, of scales */
+    int bits, group; /* affine codes of 4 or 8 bits in groups; 0: floats */
     /* Room is made for so many further tokens at a time. */
     int step;
     /* Tokens that a sequence may have; growth never goes past it. */
@@ -51,18 +54,38 @@ size_t qn_kv_token_bytes(const qn_kv_shape *shape);
  * appends to `out`. */
 qn_status qn_kv_cache_arrays(const qn_kv_cache *cache, mlx_vector_array out);
 
+/* The next `count` tokens of the sequence in `cache`. */
+typedef struct qn_kv_rows {
+    qn_kv_cache *cache;
+    int count;
+} qn_kv_rows;
+
+/* Tokens of all sequences of a step together. */
+int qn_kv_rows_total(const qn_kv_rows *rows, size_t count);
+
+/* As mlx_fast_rope has it; 0 dims: none. */
+typedef struct qn_kv_rope {
+    int dims;
+    bool traditional;
+    float base, scale;
+    mlx_array freqs; /* or no array: the base counts */
+} qn_kv_rope;
+
 typedef struct qn_attention {
+    int heads;
     float scale;
     /* Query i sees key j iff i - window < j <= i; 0: j <= i. */
     int window;
+    qn_kv_rope rope; /* of queries and keys */
 } qn_attention;
 
-/* Stores `k` and `v` [1, kv_heads, T, head_dim] as the next T tokens of layer
- * `layer` and sets *out to the attention of `q` [1, heads, T, head_dim] over
- * everything stored there.  Every layer must be called once, with the same T,
- * before qn_kv_cache_advance. */
-qn_status qn_kv_attend(qn_kv_cache *cache, mlx_array *out, int layer,
-                       mlx_array q, mlx_array k, mlx_array v,
+/* Stores rows of `k` and `v` [1, R, kv_heads * head_dim] as the next tokens of
+ * layer `layer` of `count` caches of one shape, R in all, and sets *out to the
+ * attention of the rows of `q` [1, R, heads * head_dim], each over everything
+ * that is stored of its sequence up to it.  Every layer must be called once,
+ * with the same rows, before qn_kv_cache_advance. */
+qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
+                       int layer, mlx_array q, mlx_array k, mlx_array v,
                        const qn_attention *how, mlx_stream s);
 
 #endif

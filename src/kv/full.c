@@ -1,32 +1,27 @@
-/* full.c: the plain kind: K and V of every token, in one array each.
+/* full.c: the plain kind: K and V of every token.
  *
- * The arrays are [1, kv_heads, capacity, head_dim] and grow by whole steps,
- * so that most tokens are written in place.  What lies behind the sequence's
- * end is rubbish that later tokens overwrite. */
+ * The arrays grow by whole steps, so that most tokens are written in place.
+ * What lies behind the sequence's end is rubbish that later tokens
+ * overwrite. */
 #include "base/alloc.h"
 #include "engine.h"
 #include "kinds.h"
 
-/* The attention kernel sums over groups of so many keys, counted from the first
- * that it is given.  Slices begin at multiples, so that the groups, and with
- * them a row's bits, don't depend on where a step began. */
-enum { GROUP = 128 };
+#include <quern/ext.h>
 
 typedef struct full_part {
     qn_kv_part part;
     qn_kv_shape shape;
     int capacity;
-    mlx_array keys, values; /* no arrays while capacity is 0 */
+    mlx_vector_array arrays; /* no list while capacity is 0 */
 } full_part;
 
 static void full_reset(qn_kv_part *part)
 {
     full_part *full = (full_part *)part;
-    if (full->keys.ctx)
-        mlx_array_free(full->keys);
-    if (full->values.ctx)
-        mlx_array_free(full->values);
-    full->keys = full->values = (mlx_array){NULL};
+    if (full->arrays.ctx)
+        mlx_vector_array_free(full->arrays);
+    full->arrays = (mlx_vector_array){NULL};
     full->capacity = 0;
 }
 
@@ -50,111 +45,84 @@ static qn_status full_arrays(const qn_kv_part *part, mlx_vector_array out)
     const full_part *full = (const full_part *)part;
     if (!full->capacity)
         return QN_OK;
-    qn_status status =
-        qn_engine(mlx_vector_array_append_value(out, full->keys));
-    if (!status)
-        status = qn_engine(mlx_vector_array_append_value(out, full->values));
+    qn_status status = QN_OK;
+    size_t count = mlx_vector_array_size(full->arrays);
+    for (size_t i = 0; i < count && !status; i++) {
+        mlx_array x = mlx_array_new();
+        status = qn_engine(mlx_vector_array_get(&x, full->arrays, i));
+        if (!status)
+            status = qn_engine(mlx_vector_array_append_value(out, x));
+        mlx_array_free(x);
+    }
     return status;
 }
 
-/* res = x[:, :, begin:end]. */
-static int take_range(mlx_array *res, mlx_array x, int begin, int end,
-                      const qn_kv_shape *shape, mlx_stream s)
+static quern_kv_form form_of(const qn_kv_shape *shape)
 {
-    return mlx_slice(res, x, (int[]){0, 0, begin, 0}, 4,
-                     (int[]){1, shape->kv_heads, end, shape->head_dim}, 4,
-                     (int[]){1, 1, 1, 1}, 4, s);
+    return (quern_kv_form){.kv_heads = shape->kv_heads,
+                           .head_dim = shape->head_dim,
+                           .dtype = shape->dtype,
+                           .bits = shape->bits,
+                           .group_size = shape->group};
 }
 
-/* x[:, :, begin:end] = update, where the handle `x` is the only one. */
-static int put_range(mlx_array *x, mlx_array update, int begin, int end,
-                     const qn_kv_shape *shape, mlx_stream s)
+static qn_status grow(full_part *full, int need, mlx_stream s)
 {
-    return mlx_slice_update(x, *x, update, (int[]){0, 0, begin, 0}, 4,
-                            (int[]){1, shape->kv_heads, end, shape->head_dim},
-                            4, (int[]){1, 1, 1, 1}, 4, s);
-}
-
-/* Replaces `x` by a longer array that begins with the `length` entries. */
-static qn_status grow_one(mlx_array *x, int length, int capacity,
-                          const qn_kv_shape *shape, mlx_stream s)
-{
-    mlx_array wide = mlx_array_new(), old = mlx_array_new();
+    const qn_kv_shape *shape = &full->shape;
+    quern_kv_form form = form_of(shape);
+    int room = need > shape->limit - shape->step
+                   ? shape->limit
+                   : (need + shape->step - 1) / shape->step * shape->step;
+    mlx_vector_array grown = {NULL};
     qn_status status = qn_engine(
-        mlx_zeros(&wide, (int[]){1, shape->kv_heads, capacity, shape->head_dim},
-                  4, shape->dtype, s));
-    if (!status && length) {
-        status = qn_engine(take_range(&old, *x, 0, length, shape, s));
-        if (!status)
-            status = qn_engine(put_range(&wide, old, 0, length, shape, s));
-    }
-    mlx_array_free(old);
-    if (status) {
-        mlx_array_free(wide);
+        quern_kv_room(&grown, &full->capacity, &form, full->arrays, room, s));
+    if (status)
         return status;
-    }
-    mlx_array_free(*x);
-    *x = wide;
+    if (full->arrays.ctx)
+        mlx_vector_array_free(full->arrays);
+    full->arrays = grown;
     return QN_OK;
 }
 
-static qn_status grow(full_part *full, int offset, int need, mlx_stream s)
+/* Makes room, and says where the rows go. */
+static qn_status open_share(quern_kv_step *out, const qn_kv_share *share,
+                            mlx_stream s)
 {
+    full_part *full = (full_part *)share->part;
     const qn_kv_shape *shape = &full->shape;
-    int capacity = need > shape->limit - shape->step
-                       ? shape->limit
-                       : (need + shape->step - 1) / shape->step * shape->step;
-    qn_status status = grow_one(&full->keys, offset, capacity, shape, s);
-    if (!status)
-        status = grow_one(&full->values, offset, capacity, shape, s);
-    if (!status)
-        full->capacity = capacity;
+    int end = share->offset + share->count;
+    if (share->count > shape->limit - share->offset)
+        return qn_fail(QN_E_INTERNAL, "KV cache: %d tokens, room for %d", end,
+                       shape->limit);
+    qn_status status = end > full->capacity ? grow(full, end, s) : QN_OK;
+    *out = (quern_kv_step){full->arrays, share->offset, share->count};
     return status;
 }
 
-static qn_status full_attend(qn_kv_part *part, mlx_array *out, int offset,
-                             mlx_array q, mlx_array k, mlx_array v,
-                             const qn_attention *how, qn_kv_mask *mask,
-                             mlx_stream s)
+static qn_status full_attend(const qn_kv_share *shares, size_t count,
+                             mlx_array *out, mlx_array q, mlx_array k,
+                             mlx_array v, const qn_attention *how, mlx_stream s)
 {
-    full_part *full = (full_part *)part;
-    const qn_kv_shape *shape = &full->shape;
-    int count = mlx_array_dim(k, 2), end = offset + count;
-    if (count > shape->limit - offset)
-        return qn_fail(QN_E_INTERNAL, "KV cache: %d tokens, room for %d", end,
-                       shape->limit);
-    qn_status status = QN_OK;
-    if (end > full->capacity)
-        status = grow(full, offset, end, s);
+    quern_kv_form form = form_of(&((const full_part *)shares->part)->shape);
+    quern_kv_options options = {.heads = how->heads,
+                                .scale = how->scale,
+                                .window = how->window,
+                                .rope_dims = how->rope.dims,
+                                .rope_traditional = how->rope.traditional,
+                                .rope_base = how->rope.base,
+                                .rope_scale = how->rope.scale,
+                                .rope_freqs = how->rope.freqs};
+    quern_kv_step one, *steps = &one;
+    if (count > 1)
+        steps = qn_calloc(count, sizeof *steps);
+    qn_status status = steps ? QN_OK : QN_E_NOMEM;
+    for (size_t i = 0; i < count && !status; i++)
+        status = open_share(&steps[i], &shares[i], s);
     if (!status)
-        status = qn_engine(put_range(&full->keys, k, offset, end, shape, s));
-    if (!status)
-        status = qn_engine(put_range(&full->values, v, offset, end, shape, s));
-
-    /* Groups of keys that no query of this step sees are left out. */
-    int first = 0;
-    const char *mode = count > 1 ? "causal" : "";
-    mlx_array mask_array = {NULL};
-    if (how->window && end > how->window) {
-        first = offset - how->window + 1;
-        first = first < 0 ? 0 : first / GROUP * GROUP;
-        if (!status)
-            status = qn_kv_window_mask(mask, offset, count, first, how->window);
-        mode = "array";
-        mask_array = mask->array;
-    }
-    mlx_array keys = mlx_array_new(), values = mlx_array_new();
-    if (!status)
-        status = qn_engine(take_range(&keys, full->keys, first, end, shape, s));
-    if (!status)
-        status =
-            qn_engine(take_range(&values, full->values, first, end, shape, s));
-    if (!status)
-        status = qn_engine(mlx_fast_scaled_dot_product_attention(
-            out, q, keys, values, how->scale, mode, mask_array,
-            (mlx_array){NULL}, false, s));
-    mlx_array_free(keys);
-    mlx_array_free(values);
+        status = qn_engine(
+            quern_kv_attention(out, q, k, v, &form, steps, count, &options, s));
+    if (count > 1)
+        qn_free(steps);
     return status;
 }
 

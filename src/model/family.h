@@ -10,10 +10,11 @@ typedef struct qn_family {
     /* Loads all weights.  On success the caller owns *out. */
     qn_status (*load)(void **out, qn_loader *loader);
     void (*free)(void *state);
-    /* Logits for int32 `ids` [1, T], the next tokens of the sequence in
-     * `cache`: [1, T, vocab], or [1, 1, vocab] for the last one only. */
-    mlx_array (*forward)(const void *state, nn *c, mlx_array ids,
-                         qn_kv_cache *cache, bool last_only);
+    /* Logits for int32 `ids` [1, T], the next tokens of the sequences of
+     * `rows`: [1, T, vocab], or [1, sequences, vocab] for the last one of
+     * each only. */
+    mlx_array (*forward)(const void *state, nn *c, mlx_array ids, nn_rows rows,
+                         bool last_only);
     /* Whether logits come from the embedding matrix. */
     bool (*tied)(const void *state);
     /* Parts of tensor names that a file may have and nobody needs; NULL

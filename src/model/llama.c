@@ -212,22 +212,17 @@ static qn_status llama_load(void **out, qn_loader *l)
 }
 
 /* x + attention(norm(x)) */
-static mlx_array attend(const llama *m, nn *c, int i, mlx_array x,
-                        qn_kv_cache *cache)
+static mlx_array attend(const llama *m, nn *c, int i, mlx_array x, nn_rows rows)
 {
     const layer_weights *w = &m->layer[i];
-    int offset = qn_kv_cache_length(cache);
     mlx_array qkv[3];
     nn_linears(c, qkv, &w->qkv, x, (nn_norm){w->attention_norm, m->eps});
-    mlx_array q = nn_split_heads(c, qkv[0], m->heads);
-    mlx_array k = nn_split_heads(c, qkv[1], m->kv_heads);
-    mlx_array v = nn_split_heads(c, qkv[2], m->kv_heads);
-    q = nn_rope(c, &m->rope, q, offset);
-    k = nn_rope(c, &m->rope, k, offset);
-    qn_attention how = {.scale = (float)(1 / sqrt(m->head_dim)),
+    qn_attention how = {.heads = m->heads,
+                        .scale = (float)(1 / sqrt(m->head_dim)),
                         .window = m->window[i]};
-    mlx_array out = nn_attend(c, cache, i, q, k, v, &how);
-    return nn_linear_add(c, &w->o, nn_merge_heads(c, out), x);
+    mlx_array out =
+        nn_attend(c, rows, i, qkv[0], qkv[1], qkv[2], &m->rope, &how);
+    return nn_linear_add(c, &w->o, out, x);
 }
 
 /* x + mlp(norm(x)) */
@@ -239,14 +234,14 @@ static mlx_array feed_forward(const llama *m, nn *c, int i, mlx_array x)
 }
 
 static mlx_array llama_forward(const void *state, nn *c, mlx_array ids,
-                               qn_kv_cache *cache, bool last_only)
+                               nn_rows rows, bool last_only)
 {
     const llama *m = state;
     mlx_array x = nn_embed(c, &m->embed, ids, m->dtype);
     for (int i = 0; i < m->layers; i++)
-        x = feed_forward(m, c, i, attend(m, c, i, x, cache));
+        x = feed_forward(m, c, i, attend(m, c, i, x, rows));
     if (last_only)
-        x = nn_last(c, x);
+        x = nn_last(c, x, rows);
     x = nn_rms_norm(c, x, m->norm, m->eps);
     return nn_linear(c, m->tied ? &m->embed : &m->head, x);
 }

@@ -161,17 +161,18 @@ const qn_model_sums *qn_model_totals(const qn_model *model)
 }
 
 qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
-                           const int32_t *ids, int count, qn_kv_cache *cache,
-                           bool last_only)
+                           const int32_t *ids, const qn_kv_rows *rows,
+                           size_t count, bool last_only)
 {
-    mlx_array input = mlx_array_new_data(ids, (int[]){1, count}, 2, MLX_INT32);
+    int total = qn_kv_rows_total(rows, count);
+    mlx_array input = mlx_array_new_data(ids, (int[]){1, total}, 2, MLX_INT32);
     qn_status status = qn_engine_made(input.ctx);
     if (status)
         return status;
     nn c;
     nn_begin(&c, model->stream);
-    mlx_array out =
-        model->family->forward(model->state, &c, input, cache, last_only);
+    mlx_array out = model->family->forward(model->state, &c, input,
+                                           (nn_rows){rows, count}, last_only);
     mlx_array kept = {NULL};
     if (logits)
         kept = nn_keep(&c, nn_astype(&c, out, MLX_FLOAT32));
@@ -184,6 +185,7 @@ qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
     }
     if (logits)
         *logits = kept;
-    qn_kv_cache_advance(cache, count);
+    for (size_t i = 0; i < count; i++)
+        qn_kv_cache_advance(rows[i].cache, rows[i].count);
     return QN_OK;
 }

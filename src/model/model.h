@@ -40,13 +40,14 @@ void qn_model_free(qn_model *model);
 const qn_config *qn_model_config(const qn_model *model);
 const qn_model_sums *qn_model_totals(const qn_model *model);
 
-/* Builds the graph of the next `count` tokens of the sequence in `cache` and
- * moves the cache's length on.  *logits, if not NULL, becomes a float32 array
- * [1, count or 1, vocab] that the caller owns.  Nothing is evaluated: do that
- * before the next call, either of the logits or of the cache's arrays.  On
- * failure the cache must be reset. */
+/* Builds the graph of the next tokens of `count` sequences, whose `ids` follow
+ * one another, and moves the caches' lengths on.  *logits, if not NULL, becomes
+ * a float32 array [1, T, vocab], or [1, count, vocab] for the last token of
+ * each, that the caller owns.  Nothing is evaluated: do that before the next
+ * call, either of the logits or of the caches' arrays.  On failure the caches
+ * must be reset. */
 qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
-                           const int32_t *ids, int count, qn_kv_cache *cache,
-                           bool last_only);
+                           const int32_t *ids, const qn_kv_rows *rows,
+                           size_t count, bool last_only);
 
 #endif

@@ -369,64 +369,70 @@ static mlx_array reshape(nn *c, mlx_array x, const int *shape, size_t ndim)
     STEP(mlx_reshape(&res, x, shape, ndim, c->stream));
 }
 
-static mlx_array swap_heads(nn *c, mlx_array x)
+/* Each head times rope->stretch, which belongs to a scaled rotary embedding
+ * and can come before it: all that turns together is stretched alike. */
+static mlx_array stretch(nn *c, const qn_rope *rope, mlx_array x)
 {
-    STEP(mlx_transpose_axes(&res, x, (int[]){0, 2, 1, 3}, 4, c->stream));
+    if (c->status || !rope->stretch.ctx)
+        return x;
+    int rows = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
+    int dim = mlx_array_dim(rope->stretch, 0);
+    x = reshape(c, x, (int[]){1, rows, width / dim, dim}, 4);
+    return reshape(c, nn_mul(c, x, rope->stretch), (int[]){1, rows, width}, 3);
 }
 
-mlx_array nn_split_heads(nn *c, mlx_array x, int heads)
+mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
+                    mlx_array v, const qn_rope *rope, const qn_attention *how)
 {
+    q = stretch(c, rope, q);
+    k = stretch(c, rope, k);
     if (c->status)
         return none;
-    int count = mlx_array_dim(x, 1), dim = mlx_array_dim(x, 2) / heads;
-    /* With one position both orders are the same. */
-    if (count == 1)
-        return reshape(c, x, (int[]){1, heads, 1, dim}, 4);
-    return swap_heads(c, reshape(c, x, (int[]){1, count, heads, dim}, 4));
-}
-
-mlx_array nn_merge_heads(nn *c, mlx_array x)
-{
-    if (c->status)
-        return none;
-    int count = mlx_array_dim(x, 2);
-    int width = mlx_array_dim(x, 1) * mlx_array_dim(x, 3);
-    if (count > 1)
-        x = swap_heads(c, x);
-    return reshape(c, x, (int[]){1, count, width}, 3);
-}
-
-static mlx_array turn(nn *c, const qn_rope *rope, mlx_array x, int offset)
-{
-    mlx_optional_float base = {rope->base, !rope->freqs.ctx};
-    STEP(mlx_fast_rope(&res, x, rope->dims, rope->traditional, base,
-                       rope->scale, offset, rope->freqs, c->stream));
-}
-
-mlx_array nn_rope(nn *c, const qn_rope *rope, mlx_array x, int offset)
-{
-    mlx_array y = turn(c, rope, x, offset);
-    return rope->stretch.ctx ? nn_mul(c, y, rope->stretch) : y;
-}
-
-mlx_array nn_attend(nn *c, qn_kv_cache *cache, int layer, mlx_array q,
-                    mlx_array k, mlx_array v, const qn_attention *how)
-{
-    if (c->status)
-        return none;
+    qn_attention turned = *how;
+    turned.rope = (qn_kv_rope){.dims = rope->dims,
+                               .traditional = rope->traditional,
+                               .base = rope->base,
+                               .scale = rope->scale,
+                               .freqs = rope->freqs};
     mlx_array out = {NULL};
-    c->status = qn_kv_attend(cache, &out, layer, q, k, v, how, c->stream);
+    c->status = qn_kv_attend(rows.rows, rows.count, &out, layer, q, k, v,
+                             &turned, c->stream);
     return own(c, out, 0);
 }
 
-mlx_array nn_last(nn *c, mlx_array x)
+static mlx_array last_of_one(nn *c, mlx_array x)
 {
-    if (c->status)
-        return none;
     int count = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
-    if (count == 1)
-        return x;
     STEP(mlx_slice(&res, x, (int[]){0, count - 1, 0}, 3,
                    (int[]){1, count, width}, 3, (int[]){1, 1, 1}, 3,
                    c->stream));
+}
+
+static mlx_array last_places(nn *c, nn_rows rows)
+{
+    int *places = qn_calloc(rows.count, sizeof *places);
+    int count = (int)rows.count;
+    if (!places) {
+        c->status = QN_E_NOMEM;
+        return none;
+    }
+    for (size_t i = 0; i < rows.count; i++)
+        places[i] = (i ? places[i - 1] + 1 : 0) + rows.rows[i].count - 1;
+    mlx_array ids = mlx_array_new_data(places, &count, 1, MLX_INT32);
+    qn_free(places);
+    return own(c, ids, ids.ctx ? 0 : 1);
+}
+
+static mlx_array take_positions(nn *c, mlx_array x, mlx_array places)
+{
+    STEP(mlx_take_axis(&res, x, places, 1, c->stream));
+}
+
+mlx_array nn_last(nn *c, mlx_array x, nn_rows rows)
+{
+    if (c->status || (size_t)mlx_array_dim(x, 1) == rows.count)
+        return x;
+    if (rows.count == 1)
+        return last_of_one(c, x);
+    return take_positions(c, x, last_places(c, rows));
 }

@@ -79,14 +79,18 @@ mlx_array nn_gated(nn *c, const nn_group *group, mlx_array x, nn_norm norm);
 /* Rows of w for int32 ids [1, T], as [1, T, cols] of `dtype`. */
 mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype);
 
-/* [1, T, heads * dim] -> [1, heads, T, dim], and back. */
-mlx_array nn_split_heads(nn *c, mlx_array x, int heads);
-mlx_array nn_merge_heads(nn *c, mlx_array x);
-/* x [1, heads, T, dim] turned for positions offset .. offset + T - 1. */
-mlx_array nn_rope(nn *c, const qn_rope *rope, mlx_array x, int offset);
-mlx_array nn_attend(nn *c, qn_kv_cache *cache, int layer, mlx_array q,
-                    mlx_array k, mlx_array v, const qn_attention *how);
-/* [1, T, n] -> [1, 1, n], its last position. */
-mlx_array nn_last(nn *c, mlx_array x);
+/* What is computed: the next tokens of several sequences, one after the other.
+ * T is how many there are in all. */
+typedef struct nn_rows {
+    const qn_kv_rows *rows;
+    size_t count;
+} nn_rows;
+
+/* q [1, T, heads * dim], k and v [1, T, kv_heads * dim] -> [1, T, heads * dim]:
+ * q and k are turned as `rope` says, k and v stored, and all attended to. */
+mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
+                    mlx_array v, const qn_rope *rope, const qn_attention *how);
+/* [1, T, n] -> [1, sequences, n], the last position of each. */
+mlx_array nn_last(nn *c, mlx_array x, nn_rows rows);
 
 #endif

@@ -456,6 +456,21 @@ qn_status qn_op_panel_rows(qn_array **out, qn_array *panels, qn_array *ids,
                            const qn_panel_params *p, qn_dtype dtype,
                            qn_stream *s);
 
+/* ---- kv.c: attention over caches ---- */
+
+typedef struct qn_kv_form qn_kv_form;
+typedef struct qn_kv_params qn_kv_params;
+/* Arrays of a cache for `capacity` tokens (qn_kv_parts of them), which begins
+ * with what `old` holds; old may be NULL. */
+qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *form,
+                        qn_array *const *old, int capacity, qn_stream *s);
+/* freqs and sinks may be NULL; whether they are is not read in `p`.  Stores the
+ * attention and the caches after it. */
+qn_status qn_op_kv_attention(qn_array **out, qn_array *q, qn_array *k,
+                             qn_array *v, qn_array *freqs, qn_array *sinks,
+                             qn_array *const *caches, const qn_kv_params *p,
+                             qn_stream *s);
+
 /* ---- fast.c ---- */
 
 qn_status qn_op_softmax(qn_array **out, qn_array *x, const int *axes,

@@ -328,6 +328,56 @@ typedef struct qn_sdpa_params {
     bool causal, has_mask, has_sinks;
 } qn_sdpa_params;
 
+/* How the caches of KV_ATTENTION are stored, for one sequence.  Capacities are
+ * multiples of QN_KV_BLOCK.
+ *
+ * With `bits` 0 there are two arrays of `dtype`: keys [kv_heads, blocks,
+ * head_dim, QN_KV_BLOCK], so that products over head_dim read neighbouring
+ * keys, and values [kv_heads, capacity, head_dim].
+ *
+ * With 4 or 8 bits there are six: words [kv_heads, capacity, head_dim * bits /
+ * 32] of uint32, scales and biases [kv_heads, capacity, head_dim / group] of
+ * `dtype`, of keys and then of values: the affine mode. */
+enum { QN_KV_BLOCK = 128, QN_KV_PARTS = 6 };
+typedef struct qn_kv_form {
+    int kv_heads, head_dim;
+    qn_dtype dtype;
+    int bits, group;
+} qn_kv_form;
+
+static inline int qn_kv_parts(const qn_kv_form *form)
+{
+    return form->bits ? QN_KV_PARTS : 2;
+}
+
+/* `count` rows of q, k and v follow the `offset` tokens of a sequence. */
+typedef struct qn_kv_step {
+    int offset, count;
+} qn_kv_step;
+
+/* KV_ATTENTION: inputs q [..., R, heads * head_dim], k and v [..., R, kv_heads
+ * * head_dim] of one floating type, (freqs), (sinks [heads]), then the caches
+ * of `count` sequences.  Rows are numbered over all axes but the last; those of
+ * a sequence follow one another, in the order of `steps`.  Outputs: the
+ * attention, of q's type and shape, then the caches with the rows in them (the
+ * inputs may be donated).
+ *
+ * A row at position p (counted from its sequence's beginning) has k turned as
+ * by ROPE (unless dims is 0) and stored with v, rounded as the form says; its
+ * q, turned too, sees the sequence's keys j <= p, with a window only those of
+ * j > p - window. */
+typedef struct qn_kv_params {
+    qn_kv_form form;
+    int heads, window;
+    float scale;
+    int dims; /* of the rotary embedding */
+    bool traditional;
+    float base, rope_scale;
+    bool has_freqs, has_sinks;
+    int count;
+    qn_kv_step steps[];
+} qn_kv_params;
+
 /* Linear algebra: matrices of float32 or float64 in the last two axes, the
  * axes before them count matrices.
  *

@@ -130,15 +130,15 @@ static qn_status compute_locked(quern_session *s, const int32_t *ids, int count,
                                 bool last, qn_pick *pick)
 {
     const quern_model *m = s->model;
+    qn_kv_rows rows = {s->cache, count};
     if (!last) {
         qn_status status =
-            qn_model_forward(m->model, NULL, ids, count, s->cache, true);
+            qn_model_forward(m->model, NULL, ids, &rows, 1, true);
         return status ? status : eval_cache(s->cache);
     }
     mlx_array out[3] = {{NULL}, {NULL}, {NULL}};
     size_t outputs = pick ? 3 : 1;
-    qn_status status =
-        qn_model_forward(m->model, &out[0], ids, count, s->cache, true);
+    qn_status status = qn_model_forward(m->model, &out[0], ids, &rows, 1, true);
     if (!status && pick)
         status = add_pick(m, out[0], &out[1], &out[2]);
     if (!status)

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { HEADS = 4, KV_HEADS = 2, DIM = 8, LIMIT = 100, STEP = 16 };
+enum { HEADS = 4, KV_HEADS = 2, DIM = 8, LIMIT = 300, STEP = 128 };
 
 static mlx_stream stream;
 
@@ -44,21 +44,35 @@ static float value_at(int what, int h, int t, int i)
     return sinf((float)(what * 1000 + h * 100 + t * 7 + i));
 }
 
-/* [1, heads, count, DIM] of the positions from `first` on. */
+/* [1, count, heads * DIM] of the positions from `first` on. */
 static mlx_array make_part(int what, int heads, int first, int count)
 {
     float *data = malloc((size_t)(heads * count * DIM) * sizeof *data);
     assert_non_null(data);
-    for (int h = 0; h < heads; h++)
-        for (int t = 0; t < count; t++)
+    for (int t = 0; t < count; t++)
+        for (int h = 0; h < heads; h++)
             for (int i = 0; i < DIM; i++)
-                data[(h * count + t) * DIM + i] =
+                data[(t * heads + h) * DIM + i] =
                     value_at(what, h, first + t, i);
-    mlx_array x =
-        mlx_array_new_data(data, (int[]){1, heads, count, DIM}, 4, MLX_FLOAT32);
+    mlx_array x = mlx_array_new_data(data, (int[]){1, count, heads * DIM}, 3,
+                                     MLX_FLOAT32);
     assert_non_null(x.ctx);
     free(data);
     return x;
+}
+
+static qn_attention attention(float scale, int window)
+{
+    return (qn_attention){.heads = HEADS, .scale = scale, .window = window};
+}
+
+/* Attention of one sequence. */
+static qn_status attend(qn_kv_cache *cache, mlx_array *out, int layer,
+                        mlx_array q, mlx_array k, mlx_array v,
+                        const qn_attention *how)
+{
+    qn_kv_rows rows = {cache, mlx_array_dim(k, 1)};
+    return qn_kv_attend(&rows, 1, out, layer, q, k, v, how, stream);
 }
 
 static void check_attention(const float *found, int first, int count,
@@ -81,7 +95,7 @@ static void check_attention(const float *found, int first, int count,
                 double y = 0;
                 for (int j = from; j <= position; j++)
                     y += p[j] / sum * value_at(2, g, j, i);
-                double off = fabs(found[(h * count + t) * DIM + i] - y);
+                double off = fabs(found[(t * HEADS + h) * DIM + i] - y);
                 assert_true(off <= limit);
             }
         }
@@ -92,14 +106,13 @@ static void step(qn_kv_cache *cache, int layers, int count, int window,
                  double limit)
 {
     int first = qn_kv_cache_length(cache);
-    qn_attention how = {.scale = 0.3f, .window = window};
+    qn_attention how = attention(0.3f, window);
     for (int layer = 0; layer < layers; layer++) {
         mlx_array q = make_part(0, HEADS, first, count);
         mlx_array k = make_part(1, KV_HEADS, first, count);
         mlx_array v = make_part(2, KV_HEADS, first, count);
         mlx_array out = {NULL};
-        check_status(qn_kv_attend(cache, &out, layer, q, k, v, &how, stream),
-                     QN_OK);
+        check_status(attend(cache, &out, layer, q, k, v, &how), QN_OK);
         mlx_array_free(q);
         mlx_array_free(k);
         mlx_array_free(v);
@@ -136,19 +149,18 @@ static void attend_in_pieces(float *out, int position, int piece, int window)
                          .step = STEP,
                          .limit = 400};
     qn_kv_cache *cache;
-    qn_attention how = {.scale = 0.3f, .window = window};
+    qn_attention how = attention(0.3f, window);
     check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
     for (int first = 0; first <= position; first += piece) {
         int count = position + 1 - first < piece ? position + 1 - first : piece;
         mlx_array x[3], y = {NULL};
         for (int i = 0; i < 3; i++)
             x[i] = make_part(i, i ? KV_HEADS : HEADS, first, count);
-        check_status(qn_kv_attend(cache, &y, 0, x[0], x[1], x[2], &how, stream),
-                     QN_OK);
+        check_status(attend(cache, &y, 0, x[0], x[1], x[2], &how), QN_OK);
         check_status(qn_engine(mlx_array_eval(y)), QN_OK);
         for (int h = 0; h < HEADS; h++)
             memcpy(out + h * DIM,
-                   mlx_array_data_float32(y) + (h * count + count - 1) * DIM,
+                   mlx_array_data_float32(y) + ((count - 1) * HEADS + h) * DIM,
                    DIM * sizeof(float));
         for (int i = 0; i < 3; i++)
             mlx_array_free(x[i]);
@@ -211,9 +223,9 @@ static void test_limit_is_kept(void **state)
     step(cache, 1, 1, 0, 1e-5);
     mlx_array x = make_part(0, HEADS, 0, 1), kv = make_part(1, KV_HEADS, 0, 1);
     mlx_array out = {NULL};
-    qn_attention how = {.scale = 1};
-    check_error(qn_kv_attend(cache, &out, 0, x, kv, kv, &how, stream),
-                QN_E_INTERNAL, "room for 100");
+    qn_attention how = attention(1, 0);
+    check_error(attend(cache, &out, 0, x, kv, kv, &how), QN_E_INTERNAL,
+                "room for 300");
     mlx_array_free(x);
     mlx_array_free(kv);
     qn_kv_cache_free(cache);
@@ -296,31 +308,33 @@ static qn_status attend_scenario(void)
                          .dtype = MLX_FLOAT16,
                          .step = STEP,
                          .limit = LIMIT};
-    static const float zeros[HEADS * 20 * DIM];
-    qn_kv_cache *cache;
-    qn_status status = qn_kv_cache_new(&cache, &shape);
-    if (status)
-        return status;
-    /* Two steps: the second one grows and needs a mask. */
+    static const float zeros[HEADS * 140 * DIM];
+    qn_kv_rows rows[2] = {{NULL, 20}, {NULL, 120}};
+    qn_status status = qn_kv_cache_new(&rows[0].cache, &shape);
+    if (!status)
+        status = qn_kv_cache_new(&rows[1].cache, &shape);
+    /* Two steps of two sequences; one of them grows in the second. */
     for (int i = 0; i < 2 && !status; i++) {
         mlx_array out = {NULL};
-        mlx_array q = mlx_array_new_data(zeros, (int[]){1, HEADS, 20, DIM}, 4,
+        mlx_array q = mlx_array_new_data(zeros, (int[]){1, 140, HEADS * DIM}, 3,
                                          MLX_FLOAT32);
-        mlx_array k = mlx_array_new_data(zeros, (int[]){1, KV_HEADS, 20, DIM},
-                                         4, MLX_FLOAT32);
-        qn_attention how = {.scale = 1, .window = 7};
+        mlx_array k = mlx_array_new_data(zeros, (int[]){1, 140, KV_HEADS * DIM},
+                                         3, MLX_FLOAT32);
+        qn_attention how = attention(1, 7);
+        how.rope = (qn_kv_rope){DIM, false, 1e4F, 1, {NULL}};
         status = q.ctx && k.ctx ? QN_OK : qn_engine(1);
         if (!status)
-            status = qn_kv_attend(cache, &out, 0, q, k, k, &how, stream);
+            status = qn_kv_attend(rows, 2, &out, 0, q, k, k, &how, stream);
         if (!status)
             status = qn_engine(mlx_array_eval(out));
-        if (!status)
-            qn_kv_cache_advance(cache, 20);
+        for (int j = 0; j < 2 && !status; j++)
+            qn_kv_cache_advance(rows[j].cache, rows[j].count);
         mlx_array_free(q);
         mlx_array_free(k);
         mlx_array_free(out);
     }
-    qn_kv_cache_free(cache);
+    qn_kv_cache_free(rows[0].cache);
+    qn_kv_cache_free(rows[1].cache);
     return status;
 }
 

@@ -1,14 +1,14 @@
 /* attention.c: scaled dot product attention over the attention kernels.
  *
  * The unit of work is a block of rows (queries and heads of one group) that
- * walks over all keys.  When there are too few blocks to keep the threads
- * busy, as in decoding, each chunk of keys is a task too: its state goes to
- * memory, and the states are merged afterwards in the order in which a walk
- * would have done it.  Which way is taken changes no bit. */
-#include "cpu.h"
+ * walks over all keys.  When the blocks are too few or too uneven to keep the
+ * threads busy, as in decoding, each chunk of keys is a task too: its state
+ * goes to memory, and the states are merged afterwards in the order in which a
+ * walk would have done it.  Which way is taken changes no bit. */
+#include "attention.h"
 
-#include "backend/cpu/kernels/attention/attention.h"
 #include "base/alloc.h"
+#include "cpu.h"
 #include "ops/params.h"
 #include "pool.h"
 
@@ -23,16 +23,10 @@ enum {
 
 typedef struct attention_run {
     const qn_attention_kernel *kernel;
-    qn_attention job;       /* of batch 0 and head 0; offsets come on top */
-    size_t kv_heads, heads; /* heads of keys per batch row, and of all */
-    int64_t q_batch, q_group, k_batch, k_head, v_batch, v_head;
-    int64_t mask_batch, mask_group, out_batch, out_group;
-    size_t rows, block, blocks; /* rows of one head of keys */
+    qn_attention_part *parts;
+    size_t count;
     char *scratch;
     size_t scratch_stride;
-    /* When chunks are tasks: states [head, chunk, row]. */
-    float *states;
-    size_t chunks, state;
 } attention_run;
 
 static const void *at(const void *base, int64_t elements, qn_dtype type)
@@ -41,74 +35,222 @@ static const void *at(const void *base, int64_t elements, qn_dtype type)
 }
 
 /* The job of head number `head` among batch * kv_heads. */
-static qn_attention job_of(const attention_run *run, size_t head)
+static qn_attention job_of(const qn_attention_part *part, size_t head)
 {
-    qn_attention job = run->job;
-    int64_t b = (int64_t)(head / run->kv_heads);
-    int64_t h = (int64_t)(head % run->kv_heads);
-    job.q = at(job.q, b * run->q_batch + h * run->q_group, job.q_type);
-    job.k = at(job.k, b * run->k_batch + h * run->k_head, job.k_type);
-    job.v = at(job.v, b * run->v_batch + h * run->v_head, job.v_type);
+    qn_attention job = part->job;
+    int64_t b = (int64_t)(head / part->kv_heads);
+    int64_t h = (int64_t)(head % part->kv_heads);
+    qn_dtype k_type = job.bits ? QN_UINT8 : job.k_type;
+    qn_dtype v_type = job.bits ? QN_UINT8 : job.v_type;
+    job.q = at(job.q, b * part->q_batch + h * part->q_group, job.q_type);
+    job.k = at(job.k, b * part->k_batch + h * part->k_head, k_type);
+    job.v = at(job.v, b * part->v_batch + h * part->v_head, v_type);
+    if (job.bits) {
+        int64_t step = h * part->scale_head;
+        job.k_scales = at(job.k_scales, step, job.scale_type);
+        job.k_biases = at(job.k_biases, step, job.scale_type);
+        job.v_scales = at(job.v_scales, step, job.scale_type);
+        job.v_biases = at(job.v_biases, step, job.scale_type);
+    }
     if (job.mask)
-        job.mask = at(job.mask, b * run->mask_batch + h * run->mask_group,
+        job.mask = at(job.mask, b * part->mask_batch + h * part->mask_group,
                       job.mask_type);
     if (job.sinks)
         job.sinks += (size_t)h * job.group;
-    job.out = (char *)job.out + (b * run->out_batch + h * run->out_group) *
+    job.out = (char *)job.out + (b * part->out_batch + h * part->out_group) *
                                     (int64_t)qn_dtype_size(job.out_type);
     return job;
 }
 
-static size_t block_end(const attention_run *run, size_t row0)
+static size_t block_end(const qn_attention_part *part, size_t row0)
 {
-    return run->rows - row0 < run->block ? run->rows : row0 + run->block;
+    return part->rows - row0 < part->block ? part->rows : row0 + part->block;
+}
+
+/* The part that has task *index, which becomes the number within it. */
+static const qn_attention_part *part_of(const attention_run *run, size_t *index)
+{
+    size_t low = 0, high = run->count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (run->parts[middle].first <= *index)
+            low = middle;
+        else
+            high = middle;
+    }
+    *index -= run->parts[low].first;
+    return &run->parts[low];
 }
 
 static void run_block(void *ctx, size_t index, int worker)
 {
     const attention_run *run = ctx;
-    qn_attention job = job_of(run, index % run->heads);
+    const qn_attention_part *part = part_of(run, &index);
+    qn_attention job = job_of(part, index % part->heads);
     /* Causal blocks grow with their number: the long ones go first. */
-    size_t row0 = (run->blocks - 1 - index / run->heads) * run->block;
+    size_t row0 = (part->blocks - 1 - index / part->heads) * part->block;
     void *scratch = run->scratch + (size_t)worker * run->scratch_stride;
-    run->kernel->run(&job, row0, block_end(run, row0), scratch);
+    run->kernel->run(&job, row0, block_end(part, row0), scratch);
 }
 
-static float *states_of(const attention_run *run, size_t head, size_t chunk,
-                        size_t row)
+static float *states_of(const qn_attention_part *part, size_t head,
+                        size_t chunk, size_t row)
 {
-    return run->states +
-           ((head * run->chunks + chunk) * run->rows + row) * run->state;
+    return part->states +
+           ((head * part->chunks + chunk) * part->rows + row) * part->state;
 }
 
 static void run_chunk(void *ctx, size_t index, int worker)
 {
     const attention_run *run = ctx;
-    size_t chunk = index % run->chunks, head = index / run->chunks;
-    size_t row0 = head % run->blocks * run->block;
-    head /= run->blocks;
-    qn_attention job = job_of(run, head);
+    const qn_attention_part *part = part_of(run, &index);
+    size_t chunk = index % part->chunks, head = index / part->chunks;
+    size_t row0 = head % part->blocks * part->block;
+    head /= part->blocks;
+    qn_attention job = job_of(part, head);
     void *scratch = run->scratch + (size_t)worker * run->scratch_stride;
-    run->kernel->part(&job, row0, block_end(run, row0), chunk,
-                      states_of(run, head, chunk, row0), scratch);
+    run->kernel->part(&job, row0, block_end(part, row0), chunk,
+                      states_of(part, head, chunk, row0), scratch);
 }
 
-/* Rows begin .. end, numbered over all heads. */
+/* Rows begin .. end, numbered over all heads of all parts. */
 static void merge_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     (void)worker;
     const attention_run *run = ctx;
     while (begin < end) {
-        size_t head = begin / run->rows, row0 = begin % run->rows;
-        size_t count = run->rows - row0;
+        size_t row0 = begin;
+        const qn_attention_part *part = part_of(run, &row0);
+        size_t head = row0 / part->rows;
+        row0 %= part->rows;
+        size_t count = part->rows - row0;
         if (count > end - begin)
             count = end - begin;
-        qn_attention job = job_of(run, head);
+        qn_attention job = job_of(part, head);
         run->kernel->merge(&job, row0, row0 + count,
-                           states_of(run, head, 0, row0),
-                           run->rows * run->state);
+                           states_of(part, head, 0, row0),
+                           part->rows * part->state);
         begin += count;
     }
+}
+
+/* Multiply-adds of all parts, and of the longest block. */
+static double measure(const attention_run *run, double *longest)
+{
+    double all = 0;
+    *longest = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        const qn_attention_part *p = &run->parts[i];
+        double row = (double)p->job.keys * (double)(p->job.d + p->job.dv);
+        double one = row * (double)p->block;
+        all += row * (double)p->heads * (double)p->rows;
+        *longest = one > *longest ? one : *longest;
+    }
+    return all;
+}
+
+/* Bytes of the states of all parts; false when they are too many. */
+static bool count_states(const attention_run *run, size_t *bytes)
+{
+    *bytes = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        const qn_attention_part *p = &run->parts[i];
+        size_t one = p->heads * p->chunks;
+        if (!qn_mul_size(&one, one, p->rows) ||
+            !qn_mul_size(&one, one, p->state * sizeof(float)) ||
+            !qn_add_size(bytes, *bytes, one))
+            return false;
+    }
+    return *bytes <= MAX_STATES;
+}
+
+static void set_up_part(const attention_run *run, qn_attention_part *p)
+{
+    p->heads = p->batch * p->kv_heads;
+    p->rows = p->job.queries * p->job.group;
+    p->block = run->kernel->block(&p->job);
+    if (p->block > p->rows)
+        p->block = p->rows;
+    p->blocks = (p->rows + p->block - 1) / p->block;
+    p->chunks = qn_attention_chunks(&p->job);
+    p->state = qn_attention_state(&p->job);
+}
+
+typedef size_t (*task_count)(const qn_attention_part *part);
+static size_t block_tasks(const qn_attention_part *p)
+{
+    return p->heads * p->blocks;
+}
+static size_t chunk_tasks(const qn_attention_part *p)
+{
+    return p->heads * p->blocks * p->chunks;
+}
+static size_t row_tasks(const qn_attention_part *p)
+{
+    return p->heads * p->rows;
+}
+
+/* Gives each part its tasks; returns how many there are. */
+static size_t number_tasks(const attention_run *run, task_count count)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        run->parts[i].first = total;
+        total += count(&run->parts[i]);
+    }
+    return total;
+}
+
+static void run_split(attention_run *run, float *states)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < run->count; i++) {
+        qn_attention_part *p = &run->parts[i];
+        p->states = states;
+        states += p->heads * p->chunks * p->rows * p->state;
+        longest = p->chunks > longest ? p->chunks : longest;
+    }
+    qn_pool_run(run_chunk, run, number_tasks(run, chunk_tasks));
+    size_t row_work = longest * run->parts[0].state;
+    qn_pool_split(merge_rows, run, number_tasks(run, row_tasks),
+                  SMALL_WORK / row_work + 1, 1);
+}
+
+qn_status qn_cpu_attend(qn_attention_part *parts, size_t count)
+{
+    attention_run run = {
+        .kernel = qn_attention_pick(), .parts = parts, .count = count};
+    size_t threads = (size_t)qn_pool_threads(), bytes = 0, block = 0;
+    for (size_t i = 0; i < count; i++) {
+        set_up_part(&run, &parts[i]);
+        block = parts[i].block > block ? parts[i].block : block;
+    }
+    double longest, work = measure(&run, &longest);
+    bool small = work < SMALL_WORK;
+    bool uneven = longest * (double)(threads * TASKS_PER_THREAD) > work;
+    bool split = !small && threads > 1 && uneven && count_states(&run, &bytes);
+    qn_buffer *scratch = NULL, *states = NULL;
+    qn_status status = qn_cpu_scratch(
+        &scratch, threads,
+        run.kernel->scratch(&parts[0].job, block) * sizeof(float),
+        &run.scratch_stride);
+    if (status)
+        return status;
+    run.scratch = scratch->data;
+    if (split)
+        status = qn_buffer_new(&states, bytes);
+    if (split && !status) {
+        run_split(&run, states->data);
+        qn_buffer_unref(states);
+    } else if (!status) {
+        size_t tasks = number_tasks(&run, block_tasks);
+        if (!small)
+            qn_pool_run(run_block, &run, tasks);
+        for (size_t i = 0; small && i < tasks; i++)
+            run_block(&run, i, 0);
+    }
+    qn_buffer_unref(scratch);
+    return status;
 }
 
 static bool supported(qn_dtype type)
@@ -141,59 +283,51 @@ static bool can_run(const qn_node *node, const qn_sdpa_params *p)
 }
 
 /* Everything but where the output is. */
-static void set_up(attention_run *run, const qn_node *node,
+static void set_up(qn_attention_part *part, const qn_node *node,
                    const qn_sdpa_params *p)
 {
     const qn_array *q = node->inputs[0], *k = node->inputs[1];
     const qn_array *v = node->inputs[2];
     size_t group = (size_t)(q->shape[1] / k->shape[1]);
-    run->kv_heads = (size_t)k->shape[1];
-    run->heads = run->kv_heads * (size_t)q->shape[0];
-    run->job = (qn_attention){.queries = (size_t)q->shape[2],
-                              .group = group,
-                              .keys = (size_t)k->shape[2],
-                              .d = (size_t)q->shape[3],
-                              .dv = (size_t)v->shape[3],
-                              .scale = p->scale,
-                              .causal = p->causal,
-                              .q_type = q->dtype,
-                              .k_type = k->dtype,
-                              .v_type = v->dtype,
-                              .q = qn_array_data(q),
-                              .q_query = q->strides[2],
-                              .q_head = q->strides[1],
-                              .k = qn_array_data(k),
-                              .k_row = k->strides[2],
-                              .v = qn_array_data(v),
-                              .v_row = v->strides[2]};
-    run->q_batch = q->strides[0];
-    run->q_group = q->strides[1] * (int64_t)group;
-    run->k_batch = k->strides[0];
-    run->k_head = k->strides[1];
-    run->v_batch = v->strides[0];
-    run->v_head = v->strides[1];
+    *part = (qn_attention_part){.batch = (size_t)q->shape[0],
+                                .kv_heads = (size_t)k->shape[1],
+                                .q_batch = q->strides[0],
+                                .q_group = q->strides[1] * (int64_t)group,
+                                .k_batch = k->strides[0],
+                                .k_head = k->strides[1],
+                                .v_batch = v->strides[0],
+                                .v_head = v->strides[1],
+                                .job = {.queries = (size_t)q->shape[2],
+                                        .group = group,
+                                        .keys = (size_t)k->shape[2],
+                                        .d = (size_t)q->shape[3],
+                                        .dv = (size_t)v->shape[3],
+                                        .scale = p->scale,
+                                        .causal = p->causal,
+                                        .q_type = q->dtype,
+                                        .k_type = k->dtype,
+                                        .v_type = v->dtype,
+                                        .q = qn_array_data(q),
+                                        .q_query = q->strides[2],
+                                        .q_head = q->strides[1],
+                                        .k = qn_array_data(k),
+                                        .k_row = k->strides[2],
+                                        .v = qn_array_data(v),
+                                        .v_row = v->strides[2]}};
     if (p->has_mask) {
         const qn_array *mask = node->inputs[3];
-        run->job.mask = qn_array_data(mask);
-        run->job.mask_type = mask->dtype;
-        run->job.mask_query = mask->strides[2];
-        run->job.mask_head = mask->strides[1];
-        run->job.mask_key = mask->strides[3];
-        run->mask_batch = mask->strides[0];
-        run->mask_group = mask->strides[1] * (int64_t)group;
+        part->job.mask = qn_array_data(mask);
+        part->job.mask_type = mask->dtype;
+        part->job.mask_query = mask->strides[2];
+        part->job.mask_head = mask->strides[1];
+        part->job.mask_key = mask->strides[3];
+        part->mask_batch = mask->strides[0];
+        part->mask_group = mask->strides[1] * (int64_t)group;
     }
-    run->rows = run->job.queries * group;
-    run->block = run->kernel->block(&run->job);
-    if (run->block > run->rows)
-        run->block = run->rows;
-    run->blocks = (run->rows + run->block - 1) / run->block;
-    run->chunks = qn_attention_chunks(&run->job);
-    run->state = qn_attention_state(&run->job);
 }
 
-/* Sinks become floats, one per query head. */
-static qn_status read_sinks(attention_run *run, qn_buffer **held,
-                            const qn_array *sinks)
+qn_status qn_cpu_sinks(const float **out, qn_buffer **held,
+                       const qn_array *sinks)
 {
     qn_status status = qn_buffer_new(held, sinks->size * sizeof(float));
     if (status)
@@ -204,57 +338,8 @@ static qn_status read_sinks(attention_run *run, qn_buffer **held,
                      at(qn_array_data(sinks), (int64_t)i * sinks->strides[0],
                         sinks->dtype),
                      1, sinks->dtype);
-    run->job.sinks = values;
+    *out = values;
     return QN_OK;
-}
-
-/* Whether the chunks of keys are tasks of their own. */
-static bool splits(const attention_run *run, size_t *bytes)
-{
-    size_t threads = (size_t)qn_pool_threads();
-    size_t count = run->heads * run->chunks;
-    return threads > 1 && run->chunks > 1 &&
-           run->heads * run->blocks < threads * TASKS_PER_THREAD &&
-           qn_mul_size(&count, count, run->rows) &&
-           qn_mul_size(bytes, count, run->state * sizeof(float)) &&
-           *bytes <= MAX_STATES;
-}
-
-static qn_status compute(attention_run *run)
-{
-    qn_buffer *scratch = NULL, *states = NULL;
-    size_t bytes = 0;
-    const qn_attention *job = &run->job;
-    double work = (double)run->heads * (double)run->rows * (double)job->keys *
-                  (double)(job->d + job->dv);
-    bool small = work < SMALL_WORK, split = !small && splits(run, &bytes);
-    qn_status status =
-        qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
-                       run->kernel->scratch(job, run->block) * sizeof(float),
-                       &run->scratch_stride);
-    if (status)
-        return status;
-    run->scratch = scratch->data;
-    if (split) {
-        status = qn_buffer_new(&states, bytes);
-        if (status)
-            goto done;
-        run->states = states->data;
-        qn_pool_run(run_chunk, run, run->heads * run->blocks * run->chunks);
-        size_t row_work = run->chunks * run->state;
-        qn_pool_split(merge_rows, run, run->heads * run->rows,
-                      SMALL_WORK / row_work + 1, 1);
-    } else if (small) {
-        for (size_t i = 0; i < run->heads * run->blocks; i++)
-            run_block(run, i, 0);
-    } else {
-        qn_pool_run(run_block, run, run->heads * run->blocks);
-    }
-done:
-    if (states)
-        qn_buffer_unref(states);
-    qn_buffer_unref(scratch);
-    return status;
 }
 
 qn_status qn_cpu_attention(qn_node *node, bool *done)
@@ -262,28 +347,28 @@ qn_status qn_cpu_attention(qn_node *node, bool *done)
     const qn_sdpa_params *p = node->params;
     if (!can_run(node, p))
         return QN_OK;
-    attention_run run = {.kernel = qn_attention_pick()};
-    set_up(&run, node, p);
+    qn_attention_part part;
+    set_up(&part, node, p);
     qn_buffer *sinks = NULL;
     qn_status status = QN_OK;
     if (p->has_sinks) {
         const qn_array *source = node->inputs[3 + p->has_mask];
         if (!supported(source->dtype) || source->ndim != 1)
             return QN_OK;
-        status = read_sinks(&run, &sinks, source);
+        status = qn_cpu_sinks(&part.job.sinks, &sinks, source);
     }
     qn_array *out = node->outputs[0];
     if (!status)
         status = qn_array_alloc(out);
     if (!status) {
-        run.job.out = qn_array_data(out);
-        run.job.out_type = out->dtype;
-        run.job.out_query = out->strides[2];
-        run.job.out_head = out->strides[1];
-        run.out_batch = out->strides[0];
-        run.out_group = out->strides[1] * (int64_t)run.job.group;
+        part.job.out = qn_array_data(out);
+        part.job.out_type = out->dtype;
+        part.job.out_query = out->strides[2];
+        part.job.out_head = out->strides[1];
+        part.out_batch = out->strides[0];
+        part.out_group = out->strides[1] * (int64_t)part.job.group;
         *done = true;
-        status = compute(&run);
+        status = qn_cpu_attend(&part, 1);
     }
     if (sinks)
         qn_buffer_unref(sinks);

@@ -29,6 +29,7 @@ qn_status qn_cpu_panel_blocks(qn_node *node, bool *done);
 qn_status qn_cpu_panel_matmul(qn_node *node, bool *done);
 qn_status qn_cpu_panel_rows(qn_node *node, bool *done);
 qn_status qn_cpu_attention(qn_node *node, bool *done);
+qn_status qn_cpu_kv_attention(qn_node *node, bool *done);
 qn_status qn_cpu_unary(qn_node *node, bool *done);
 qn_status qn_cpu_binary(qn_node *node, bool *done);
 qn_status qn_cpu_fused(qn_node *node, bool *done);
@@ -99,6 +100,9 @@ static inline bool qn_cpu_rows_contiguous(const qn_array *array)
  * memory of its own, *held, which the caller gives up (NULL at first). */
 qn_status qn_cpu_floats(const float **out, qn_buffer **held,
                         const qn_array *vector, size_t n);
+
+/* Row-major elements of `source` to the row-major `target`, on all threads. */
+qn_status qn_cpu_copy_to(qn_array *target, const qn_array *source);
 
 /* count floating elements of any type, contiguous, to float and back. */
 void qn_cpu_widen(float *dst, const void *src, size_t count, qn_dtype type);

@@ -227,7 +227,7 @@ static window window_of(const qn_array *array)
 
 /* ---- views, and the copies behind them ---- */
 
-static qn_status copy_to(qn_array *target, const qn_array *source)
+qn_status qn_cpu_copy_to(qn_array *target, const qn_array *source)
 {
     /* Over the source's shape; the target is row-major, so its own shape
      * does not matter. */
@@ -241,7 +241,7 @@ static qn_status copy_to(qn_array *target, const qn_array *source)
 qn_status qn_cpu_view(qn_node *node, bool *done)
 {
     *done = true;
-    return qn_view_run(node, copy_to);
+    return qn_view_run(node, qn_cpu_copy_to);
 }
 
 /* ---- slice_update ---- */
@@ -258,7 +258,7 @@ qn_status qn_cpu_slice_update(qn_node *node, bool *done)
         qn_status status = qn_array_alloc(out);
         if (status)
             return status;
-        copy_to(out, source);
+        qn_cpu_copy_to(out, source);
     }
     if (!update->size)
         return QN_OK;

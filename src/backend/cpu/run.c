@@ -21,6 +21,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_PANEL_MATMUL] = qn_cpu_panel_matmul,
     [QN_OP_PANEL_ROWS] = qn_cpu_panel_rows,
     [QN_OP_SDPA] = qn_cpu_attention,
+    [QN_OP_KV_ATTENTION] = qn_cpu_kv_attention,
     [QN_OP_FUSED] = qn_cpu_fused,
     [QN_OP_SELECT] = qn_cpu_where,
     [QN_OP_ASTYPE] = qn_cpu_astype,

@@ -14,6 +14,10 @@
  * that the row does not see has the weight 0, which changes no sum; so a row
  * has the same bits when later keys exist.
  *
+ * Keys lie in rows; or, as the caches of quern_kv_attention store them, in
+ * blocks of a chunk, transposed, so that lanes are loaded where they lie; or
+ * as affine codes, in rows, which are unpacked a chunk at a time.
+ *
  * A row that sees no key (bool mask, causal) is the mean of all values; one
  * whose additive mask is -inf everywhere is NaN. */
 #ifndef QN_CPU_ATTENTION_H
@@ -36,7 +40,8 @@ enum {
 typedef struct qn_attention {
     size_t queries, group, keys, d, dv;
     float scale;
-    bool causal; /* query i sees keys up to i + keys - queries */
+    bool causal;   /* query i sees keys up to i + keys - queries */
+    size_t window; /* 0, or of these only the last so many */
     qn_dtype q_type, k_type, v_type, out_type, mask_type;
     const void *q;
     int64_t q_query, q_head;
@@ -44,6 +49,14 @@ typedef struct qn_attention {
     int64_t k_row;
     const void *v;
     int64_t v_row;
+    /* Element (key, i) of chunk c is at c * chunk * d + i * chunk + key. */
+    bool k_blocks;
+    /* 4 or 8: k and v are codes, with scales and biases of scale_type for each
+     * `bits_group` elements; k_row and v_row count bytes. */
+    int bits;
+    size_t bits_group;
+    qn_dtype scale_type;
+    const void *k_scales, *k_biases, *v_scales, *v_biases;
     const void *mask; /* NULL: none; bool or floating */
     int64_t mask_query, mask_head, mask_key;
     const float *sinks; /* NULL: none; one per head of the group */

@@ -1,0 +1,32 @@
+/* attention.h: attention over several sequences at once. */
+#ifndef QN_CPU_ATTENTION_RUN_H
+#define QN_CPU_ATTENTION_RUN_H
+
+#include "backend/cpu/kernels/attention/attention.h"
+#include "core/array.h"
+
+/* Queries, keys and values that belong together.  `job` is that of batch row 0
+ * and of the first head of keys; the rest says where others are, in elements
+ * (of codes in bytes). */
+typedef struct qn_attention_part {
+    qn_attention job;
+    size_t batch, kv_heads;
+    int64_t q_batch, q_group, k_batch, k_head, v_batch, v_head;
+    int64_t scale_head; /* of scales and biases of codes */
+    int64_t mask_batch, mask_group, out_batch, out_group;
+    /* Set by qn_cpu_attend. */
+    size_t heads;               /* of keys, in all batch rows */
+    size_t rows, block, blocks; /* rows of one head of keys */
+    size_t chunks, state;
+    size_t first;  /* task */
+    float *states; /* [head, chunk, row], when chunks are tasks */
+} qn_attention_part;
+
+/* Computes all parts, whose widths (d, dv) are equal. */
+qn_status qn_cpu_attend(qn_attention_part *parts, size_t count);
+
+/* One float for each head of a vector of any type; *held is to be dropped. */
+qn_status qn_cpu_sinks(const float **out, qn_buffer **held,
+                       const qn_array *sinks);
+
+#endif

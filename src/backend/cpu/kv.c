@@ -1,0 +1,344 @@
+/* kv.c: attention over caches: new rows are turned and stored, then every
+ * sequence is a part of one run of the attention kernels.
+ *
+ * The rows of a step of decoding are few, and the calling thread stores them
+ * by itself; those of a prompt are shared. */
+#include "attention.h"
+#include "cpu.h"
+
+#include "backend/common/kv.h"
+#include "backend/cpu/kernels/rows/rows.h"
+#include "backend/ref/loops.h"
+#include "base/alloc.h"
+#include "ops/params.h"
+#include "pool.h"
+
+#include <math.h>
+#include <string.h>
+
+_Static_assert((int)QN_KV_BLOCK == (int)QN_ATTENTION_CHUNK,
+               "the kernel walks over keys block by block");
+
+enum {
+    GRAIN_ROWS = 64, /* rows that a thread stores at least */
+    KEPT_TURNS = 128
+};
+
+typedef struct kv_run {
+    const qn_kv_params *p;
+    const qn_rows_kernel *rows;
+    size_t count; /* of rows */
+    qn_dtype type;
+    const char *q, *k, *v;
+    char *turned; /* q after the rotary embedding; NULL: there is none */
+    const float *turn;
+    qn_array *const *caches;
+    char *scratch; /* per worker: angles and two rows */
+    size_t scratch_stride;
+} kv_run;
+
+/* ---- rotary embedding ---- */
+
+/* How fast each pair turns.  A model asks for the same in every layer of every
+ * step; evaluations come one at a time, so what was asked last can be kept. */
+static const float *turns(const qn_kv_params *p, const qn_array *freqs,
+                          float *room)
+{
+    static float kept[KEPT_TURNS], kept_base;
+    static size_t kept_half;
+    size_t half = (size_t)p->dims / 2;
+    if (freqs) {
+        const float *periods = qn_array_data(freqs);
+        for (size_t i = 0; i < half; i++)
+            room[i] = 1.0f / periods[(int64_t)i * freqs->strides[0]];
+        return room;
+    }
+    bool fits = half <= KEPT_TURNS;
+    float *to = fits ? kept : room;
+    if (fits && kept_half == half && kept_base == p->base)
+        return kept;
+    float slope = logf(p->base) / (float)half;
+    for (size_t i = 0; i < half; i++)
+        to[i] = expf(-(float)i * slope);
+    if (fits) {
+        kept_half = half;
+        kept_base = p->base;
+    }
+    return to;
+}
+
+/* ---- storing ---- */
+
+/* Pieces of a worker's memory. */
+typedef struct row_room {
+    float *cosine, *sine, *floats, *key, *stored[2];
+} row_room;
+
+enum { ROOM_ROWS = 4 };
+
+static row_room room_of(const kv_run *run, int worker)
+{
+    float *at =
+        (float *)(void *)(run->scratch + (size_t)worker * run->scratch_stride);
+    size_t half = (size_t)run->p->dims / 2;
+    size_t d = (size_t)run->p->form.head_dim;
+    float *rows = at + 2 * half;
+    return (row_room){
+        at, at + half, rows, rows + d, {rows + 2 * d, rows + 3 * d}};
+}
+
+/* One head, turned, in the rows' type. */
+static void turn_head(const kv_run *run, void *to, const char *from,
+                      const row_room *room)
+{
+    size_t d = (size_t)run->p->form.head_dim, dims = (size_t)run->p->dims;
+    size_t item = qn_dtype_size(run->type), rest = dims * item;
+    bool neighbours = run->p->traditional;
+    if (run->type == QN_FLOAT32) {
+        run->rows->rotate(to, (const float *)(const void *)from, room->cosine,
+                          room->sine, dims / 2, neighbours);
+    } else {
+        qn_cpu_widen(room->floats, from, dims, run->type);
+        run->rows->rotate(room->floats, room->floats, room->cosine, room->sine,
+                          dims / 2, neighbours);
+        qn_cpu_narrow(to, room->floats, dims, run->type);
+    }
+    memcpy((char *)to + rest, from + rest, d * item - rest);
+}
+
+/* A row in the type in which the cache takes it: where it lies, or at `to`. */
+static const void *as_stored(const kv_run *run, const void *from,
+                             const row_room *room, float *to)
+{
+    const qn_kv_form *f = &run->p->form;
+    qn_dtype type = f->bits ? QN_FLOAT32 : f->dtype;
+    size_t d = (size_t)f->head_dim;
+    if (run->type == type)
+        return from;
+    if (type == QN_FLOAT32) {
+        qn_cpu_widen(to, from, d, run->type);
+        return to;
+    }
+    if (run->type != QN_FLOAT32) {
+        qn_cpu_widen(room->floats, from, d, run->type);
+        from = room->floats;
+    }
+    qn_cpu_narrow(to, from, d, type);
+    return to;
+}
+
+static void store_row(const kv_run *run, size_t row, int sequence, int position,
+                      const row_room *room)
+{
+    const qn_kv_params *p = run->p;
+    size_t bytes = (size_t)p->form.head_dim * qn_dtype_size(run->type);
+    size_t heads = (size_t)p->form.kv_heads;
+    qn_array *const *arrays =
+        run->caches + (size_t)sequence * (size_t)qn_kv_parts(&p->form);
+    if (p->dims)
+        run->rows->angles(room->cosine, room->sine,
+                          (float)position * p->rope_scale, run->turn,
+                          (size_t)p->dims / 2);
+    for (size_t h = 0; run->turned && h < (size_t)p->heads; h++) {
+        size_t at = (row * (size_t)p->heads + h) * bytes;
+        turn_head(run, run->turned + at, run->q + at, room);
+    }
+    for (size_t h = 0; h < heads; h++) {
+        size_t at = (row * heads + h) * bytes;
+        const void *k = run->k + at, *v = run->v + at;
+        if (p->dims) {
+            turn_head(run, room->key, run->k + at, room);
+            k = room->key;
+        }
+        k = as_stored(run, k, room, room->stored[0]);
+        v = as_stored(run, v, room, room->stored[1]);
+        qn_kv_put(&p->form, arrays, (int)h, position, k, v);
+    }
+}
+
+static void store_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const kv_run *run = ctx;
+    row_room room = room_of(run, worker);
+    size_t first = 0;
+    for (int i = 0; i < run->p->count && first < end; i++) {
+        qn_kv_step step = run->p->steps[i];
+        size_t after = first + (size_t)step.count;
+        for (size_t row = begin > first ? begin : first;
+             row < after && row < end; row++)
+            store_row(run, row, i, step.offset + (int)(row - first), &room);
+        first = after;
+    }
+}
+
+/* ---- attending ---- */
+
+/* Where the keys and values of a sequence begin, from token `skip` on. */
+static void place_cache(qn_attention_part *part, const qn_kv_params *p,
+                        qn_array *const *arrays, int skip)
+{
+    const qn_kv_form *f = &p->form;
+    qn_attention *job = &part->job;
+    const void *at[QN_KV_PARTS];
+    for (int i = 0; i < qn_kv_parts(f); i++)
+        at[i] = (const char *)qn_array_data(arrays[i]) +
+                qn_kv_at(f, arrays, i, 0, skip) * qn_array_itemsize(arrays[i]);
+    size_t capacity = (size_t)arrays[qn_kv_parts(f) - 1]->shape[1];
+    size_t d = (size_t)f->head_dim;
+    job->k = at[0];
+    job->k_blocks = !f->bits;
+    job->k_type = job->v_type = f->dtype;
+    if (!f->bits) {
+        job->v = at[1];
+        job->v_row = (int64_t)d;
+        part->k_head = part->v_head = (int64_t)(capacity * d);
+        return;
+    }
+    size_t bytes = d * (size_t)f->bits / 8, groups = d / (size_t)f->group;
+    job->bits = f->bits;
+    job->bits_group = (size_t)f->group;
+    job->scale_type = f->dtype;
+    job->k_scales = at[1];
+    job->k_biases = at[2];
+    job->v = at[3];
+    job->v_scales = at[4];
+    job->v_biases = at[5];
+    job->k_row = job->v_row = (int64_t)bytes;
+    part->k_head = part->v_head = (int64_t)(capacity * bytes);
+    part->scale_head = (int64_t)(capacity * groups);
+}
+
+static void set_up_part(const kv_run *run, qn_attention_part *part, int i,
+                        size_t row, char *out)
+{
+    const qn_kv_params *p = run->p;
+    size_t d = (size_t)p->form.head_dim, heads = (size_t)p->heads;
+    size_t group = heads / (size_t)p->form.kv_heads;
+    size_t at = row * heads * d * qn_dtype_size(run->type);
+    qn_kv_step step = p->steps[i];
+    /* Blocks that no row of this step sees are left out; whole ones, so that
+     * sums are grouped as they would be with them. */
+    int skip = p->window && step.offset >= p->window
+                   ? (step.offset - p->window + 1) / QN_KV_BLOCK * QN_KV_BLOCK
+                   : 0;
+    *part = (qn_attention_part){
+        .batch = 1,
+        .kv_heads = (size_t)p->form.kv_heads,
+        .q_group = (int64_t)(group * d),
+        .out_group = (int64_t)(group * d),
+        .job = {.queries = (size_t)step.count,
+                .group = group,
+                .keys = (size_t)(step.offset + step.count - skip),
+                .d = d,
+                .dv = d,
+                .scale = p->scale,
+                .causal = true,
+                .window = (size_t)p->window,
+                .q_type = run->type,
+                .out_type = run->type,
+                .q = (run->turned ? run->turned : run->q) + at,
+                .q_query = (int64_t)(heads * d),
+                .q_head = (int64_t)d,
+                .out = out + at,
+                .out_query = (int64_t)(heads * d),
+                .out_head = (int64_t)d}};
+    place_cache(part, p,
+                run->caches + (size_t)i * (size_t)qn_kv_parts(&p->form), skip);
+}
+
+static qn_status attend(const kv_run *run, qn_array *out, const float *sinks)
+{
+    const qn_kv_params *p = run->p;
+    qn_attention_part *parts = qn_calloc((size_t)p->count, sizeof *parts);
+    if (!parts)
+        return QN_E_NOMEM;
+    size_t row = 0;
+    for (int i = 0; i < p->count; i++) {
+        set_up_part(run, &parts[i], i, row, qn_array_data(out));
+        parts[i].job.sinks = sinks;
+        row += (size_t)p->steps[i].count;
+    }
+    qn_status status = qn_cpu_attend(parts, (size_t)p->count);
+    qn_free(parts);
+    return status;
+}
+
+/* ---- the node ---- */
+
+/* The caches before the step, in place or as copies. */
+static qn_status open_caches(qn_node *node, int first)
+{
+    for (int i = 1; i < node->noutputs; i++) {
+        qn_array *out = node->outputs[i];
+        const qn_array *in = node->inputs[first + i - 1];
+        if (qn_kv_take_over(out, in))
+            continue;
+        qn_status status = qn_array_alloc(out);
+        if (!status)
+            status = qn_cpu_copy_to(out, in);
+        if (status)
+            return status;
+    }
+    return QN_OK;
+}
+
+static qn_status run_node(qn_node *node, kv_run *run, const qn_array *freqs,
+                          const qn_array *sink_array)
+{
+    const qn_kv_params *p = run->p;
+    qn_array *out = node->outputs[0];
+    size_t half = (size_t)p->dims / 2, d = (size_t)p->form.head_dim;
+    qn_buffer *scratch = NULL, *turned = NULL, *held = NULL;
+    const float *sinks = NULL;
+    float *room = qn_calloc(half, sizeof *room);
+    qn_status status =
+        room ? qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
+                              (2 * half + ROOM_ROWS * d) * sizeof(float),
+                              &run->scratch_stride)
+             : QN_E_NOMEM;
+    if (!status && sink_array)
+        status = qn_cpu_sinks(&sinks, &held, sink_array);
+    if (!status && p->dims)
+        status = qn_buffer_new(&turned, qn_array_nbytes(out));
+    if (!status)
+        status = qn_array_alloc(out);
+    if (!status) {
+        run->scratch = scratch->data;
+        run->turned = turned ? turned->data : NULL;
+        if (p->dims)
+            run->turn = turns(p, freqs, room);
+        run->caches = node->outputs + 1;
+        qn_pool_split(store_rows, run, run->count, GRAIN_ROWS, 1);
+        status = attend(run, out, sinks);
+    }
+    qn_buffer_unref(scratch);
+    qn_buffer_unref(turned);
+    qn_buffer_unref(held);
+    qn_free(room);
+    return status;
+}
+
+qn_status qn_cpu_kv_attention(qn_node *node, bool *done)
+{
+    const qn_kv_params *p = node->params;
+    qn_array *const *in = node->inputs;
+    int first = 3 + p->has_freqs + p->has_sinks;
+    const qn_array *freqs = p->has_freqs ? in[3] : NULL;
+    const qn_array *sinks = p->has_sinks ? in[3 + p->has_freqs] : NULL;
+    for (int i = 0; i < 3; i++)
+        if (!in[i]->row_contiguous)
+            return QN_OK;
+    if (freqs && freqs->dtype != QN_FLOAT32)
+        return QN_OK;
+    *done = true;
+    kv_run run = {.p = p,
+                  .rows = qn_rows_pick(),
+                  .type = in[0]->dtype,
+                  .q = qn_array_data(in[0]),
+                  .k = qn_array_data(in[1]),
+                  .v = qn_array_data(in[2])};
+    for (int i = 0; i < p->count; i++)
+        run.count += (size_t)p->steps[i].count;
+    qn_status status = open_caches(node, first);
+    return status ? status : run_node(node, &run, freqs, sinks);
+}

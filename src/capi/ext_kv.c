@@ -1,0 +1,146 @@
+/* ext_kv.c: attention over caches of keys and values. */
+#include "handles.h"
+#include "ops_entry.h"
+
+#include "quern/ext.h"
+
+#include <limits.h>
+#include <string.h>
+
+static qn_status read_form(qn_kv_form *out, const quern_kv_form *form)
+{
+    memset(out, 0, sizeof *out);
+    out->kv_heads = form->kv_heads;
+    out->head_dim = form->head_dim;
+    out->bits = form->bits;
+    out->group = form->bits ? form->group_size : 0;
+    return qn_capi_dtype(&out->dtype, form->dtype);
+}
+
+static qn_status check_arrays(const qn_list *list, const qn_kv_form *form)
+{
+    size_t expected = (size_t)qn_kv_parts(form);
+    if (list && list->size == expected)
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[kv_attention] Expected a cache of %zu arrays, found %zu.",
+                   expected, list ? list->size : 0);
+}
+
+int quern_kv_room(mlx_vector_array *res, int *capacity,
+                  const quern_kv_form *form, const mlx_vector_array old,
+                  int need, const mlx_stream s)
+{
+    QN_GET_STREAM(stream, s);
+    const qn_list *before = qn_handle_arrays(old);
+    qn_kv_form read;
+    qn_array *made[QN_KV_PARTS];
+    QN_CALL(read_form(&read, form));
+    if (before)
+        QN_CALL(check_arrays(before, &read));
+    if (need < 0 || need > INT_MAX - QN_KV_BLOCK) {
+        qn_fail(QN_E_ARG, "[kv_attention] Expected room for tokens, found %d.",
+                need);
+        return QN_REPORT();
+    }
+    int rounded = (need + QN_KV_BLOCK - 1) / QN_KV_BLOCK * QN_KV_BLOCK;
+    QN_CALL(qn_op_kv_room(made, &read, before ? before->data : NULL, rounded,
+                          stream));
+    if (QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read)))
+        return 1;
+    *capacity = rounded;
+    return 0;
+}
+
+/* Everything that is passed on, in memory of its own. */
+typedef struct request {
+    qn_kv_params *p;
+    qn_array **caches, **made;
+    size_t arrays;
+} request;
+
+static void drop_request(request *r)
+{
+    qn_free(r->p);
+    qn_free(r->caches);
+    qn_free(r->made);
+}
+
+static qn_status read_request(request *r, const quern_kv_form *form,
+                              const quern_kv_step *steps, size_t count,
+                              const quern_kv_options *o)
+{
+    enum { MOST = 1 << 16 };
+    if (count < 1 || count > MOST)
+        return qn_fail(QN_E_ARG,
+                       "[kv_attention] Expected 1 to %d sequences, found %zu.",
+                       MOST, count);
+    r->p = qn_calloc(1, sizeof *r->p + count * sizeof *r->p->steps);
+    if (!r->p)
+        return QN_E_NOMEM;
+    qn_status status = read_form(&r->p->form, form);
+    if (status)
+        return status;
+    size_t parts = (size_t)qn_kv_parts(&r->p->form);
+    r->arrays = count * parts;
+    r->caches = qn_calloc(r->arrays, sizeof *r->caches);
+    r->made = qn_calloc(r->arrays + 1, sizeof *r->made);
+    if (!r->caches || !r->made)
+        return QN_E_NOMEM;
+    r->p->heads = o->heads;
+    r->p->scale = o->scale;
+    r->p->window = o->window;
+    r->p->dims = o->rope_dims;
+    r->p->traditional = o->rope_traditional;
+    r->p->base = o->rope_base;
+    r->p->rope_scale = o->rope_scale;
+    r->p->count = (int)count;
+    for (size_t i = 0; i < count && !status; i++) {
+        const qn_list *list = qn_handle_arrays(steps[i].cache);
+        status = check_arrays(list, &r->p->form);
+        if (!status)
+            memcpy(r->caches + i * parts, list->data,
+                   parts * sizeof *r->caches);
+        r->p->steps[i] = (qn_kv_step){steps[i].offset, steps[i].count};
+    }
+    return status;
+}
+
+/* Puts the caches after the step where those before it are. */
+static void store_caches(const request *r, const quern_kv_step *steps)
+{
+    qn_array **from = r->made + 1;
+    for (int i = 0; i < r->p->count; i++) {
+        qn_list *list = qn_handle_arrays(steps[i].cache);
+        for (size_t j = 0; j < list->size; j++) {
+            qn_array_unref(list->data[j]);
+            list->data[j] = *from++;
+        }
+    }
+}
+
+int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
+                       const mlx_array v, const quern_kv_form *form,
+                       const quern_kv_step *steps, size_t count,
+                       const quern_kv_options *options, const mlx_stream s)
+{
+    QN_GET_ARRAY(queries, q);
+    QN_GET_ARRAY(keys, k);
+    QN_GET_ARRAY(values, v);
+    QN_GET_STREAM(stream, s);
+    request r = {.p = NULL};
+    qn_status status = read_request(&r, form, steps, count, options);
+    if (!status)
+        status = qn_op_kv_attention(
+            r.made, queries, keys, values, qn_handle_array(options->rope_freqs),
+            qn_handle_array(options->sinks), r.caches, r.p, stream);
+    if (!status) {
+        status = qn_handle_set_array(res, r.made[0]);
+        for (size_t i = 1; status && i <= r.arrays; i++)
+            qn_array_unref(r.made[i]);
+    }
+    if (!status)
+        store_caches(&r, steps);
+    drop_request(&r);
+    return QN_STORE(status);
+}

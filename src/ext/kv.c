@@ -1,0 +1,313 @@
+/* kv.c: attention over caches, made of mlx_* calls, for another library.
+ *
+ * Floats are two arrays [kv_heads, capacity, head_dim]; codes are six, as
+ * quern/ext.h says.  A slice of axis 1 is updated, in place where the library
+ * does so, and what is then there is attended to; codes are expanded first. */
+#include "steps.h"
+
+#include <quern/ext.h>
+
+#include <limits.h>
+#include <stdlib.h>
+
+enum { BLOCK = 128, PARTS = 6 };
+
+static size_t part_count(const quern_kv_form *form)
+{
+    return form->bits ? PARTS : 2;
+}
+
+static void part_shape(const quern_kv_form *f, size_t i, int capacity,
+                       int shape[3], mlx_dtype *dtype)
+{
+    shape[0] = f->kv_heads;
+    shape[1] = capacity;
+    shape[2] = f->head_dim;
+    *dtype = f->dtype;
+    if (!f->bits)
+        return;
+    shape[2] = i % 3 ? f->head_dim / f->group_size : f->head_dim * f->bits / 32;
+    *dtype = i % 3 ? f->dtype : MLX_UINT32;
+}
+
+/* to[:, begin:end] = from */
+static mlx_array put(steps *c, mlx_array to_array, mlx_array from, int begin,
+                     int end)
+{
+    mlx_array y;
+    int start[3] = {0, begin, 0}, stop[3] = {0}, step[3] = {1, 1, 1};
+    for (int i = 0; !c->failed && i < 3; i++)
+        stop[i] = mlx_array_dim(to_array, i);
+    stop[1] = end;
+    STEP(c, y,
+         mlx_slice_update(to, to_array, from, start, 3, stop, 3, step, 3,
+                          c->stream));
+    return y;
+}
+
+int quern_kv_room(mlx_vector_array *res, int *capacity,
+                  const quern_kv_form *form, const mlx_vector_array old,
+                  int need, const mlx_stream s)
+{
+    if (need < 0 || need > INT_MAX - BLOCK) {
+        _mlx_error(__FILE__, __LINE__, "[kv_room] room for %d tokens", need);
+        return 1;
+    }
+    int rounded = (need + BLOCK - 1) / BLOCK * BLOCK;
+    steps c = {.stream = s};
+    mlx_vector_array made = mlx_vector_array_new();
+    for (size_t i = 0; i < part_count(form) && !c.failed; i++) {
+        int shape[3];
+        mlx_dtype dtype;
+        part_shape(form, i, rounded, shape, &dtype);
+        mlx_array x;
+        STEP(&c, x, mlx_zeros(to, shape, 3, dtype, s));
+        if (old.ctx && !c.failed) {
+            mlx_array before = element(&c, old, i);
+            int end = c.failed ? 0 : mlx_array_dim(before, 1);
+            x = put(&c, x, before, 0, end);
+        }
+        if (!c.failed)
+            c.failed = mlx_vector_array_append_value(made, x) != 0;
+    }
+    if (!c.failed)
+        c.failed = mlx_vector_array_set(res, made) != 0;
+    if (!c.failed)
+        *capacity = rounded;
+    mlx_vector_array_free(made);
+    finish(&c);
+    return c.failed;
+}
+
+/* Rows first .. first + count of x [..., R, heads * dim] as [1, heads, count,
+ * dim]. */
+static mlx_array heads_of(steps *c, mlx_array x, int first, int count,
+                          int heads, int dim)
+{
+    mlx_array flat, rows, split, y;
+    int stop[2] = {first + count, heads * dim};
+    STEP(c, flat, mlx_reshape(to, x, (int[]){-1, heads * dim}, 2, c->stream));
+    STEP(c, rows,
+         mlx_slice(to, flat, (int[]){first, 0}, 2, stop, 2, (int[]){1, 1}, 2,
+                   c->stream));
+    STEP(c, split,
+         mlx_reshape(to, rows, (int[]){1, count, heads, dim}, 4, c->stream));
+    STEP(c, y,
+         mlx_transpose_axes(to, split, (int[]){0, 2, 1, 3}, 4, c->stream));
+    return y;
+}
+
+static mlx_array turn(steps *c, mlx_array x, int offset,
+                      const quern_kv_options *o)
+{
+    if (!o->rope_dims)
+        return x;
+    mlx_optional_float base = {o->rope_base, !o->rope_freqs.ctx};
+    mlx_array y;
+    STEP(c, y,
+         mlx_fast_rope(to, x, o->rope_dims, o->rope_traditional, base,
+                       o->rope_scale, offset, o->rope_freqs, c->stream));
+    return y;
+}
+
+/* [1, heads, count, dim] -> [heads, count, dim] */
+static mlx_array squeeze(steps *c, mlx_array x, const quern_kv_form *f,
+                         int count)
+{
+    mlx_array y;
+    STEP(c, y,
+         mlx_reshape(to, x, (int[]){f->kv_heads, count, f->head_dim}, 3,
+                     c->stream));
+    return y;
+}
+
+/* Stores x [1, kv_heads, count, dim] in arrays[0 ..] and replaces those. */
+static void store(steps *c, mlx_array *arrays, mlx_array x,
+                  const quern_kv_form *f, const quern_kv_step *step)
+{
+    int begin = step->offset, end = begin + step->count;
+    x = squeeze(c, x, f, step->count);
+    if (!f->bits) {
+        arrays[0] = put(c, arrays[0], cast(c, x, f->dtype), begin, end);
+        return;
+    }
+    mlx_vector_array codes = mlx_vector_array_new();
+    mlx_optional_int group = {f->group_size, true}, bits = {f->bits, true};
+    mlx_array wide = cast(c, x, MLX_FLOAT32);
+    if (!c->failed)
+        c->failed = mlx_quantize(&codes, wide, group, bits, "affine",
+                                 mlx_array_empty, c->stream) != 0;
+    for (size_t i = 0; i < 3; i++) {
+        mlx_array part = element(c, codes, i);
+        if (i)
+            part = cast(c, part, f->dtype);
+        arrays[i] = put(c, arrays[i], part, begin, end);
+    }
+    mlx_vector_array_free(codes);
+}
+
+/* The first `end` tokens as [1, kv_heads, end, dim]. */
+static mlx_array stored(steps *c, const mlx_array *arrays,
+                        const quern_kv_form *f, int end)
+{
+    mlx_array part[3] = {{NULL}}, x, y;
+    size_t count = f->bits ? 3 : 1;
+    for (size_t i = 0; i < count; i++) {
+        int stop[3];
+        mlx_dtype dtype;
+        part_shape(f, i, end, stop, &dtype);
+        STEP(c, part[i],
+             mlx_slice(to, arrays[i], (int[]){0, 0, 0}, 3, stop, 3,
+                       (int[]){1, 1, 1}, 3, c->stream));
+        if (i)
+            part[i] = cast(c, part[i], MLX_FLOAT32);
+    }
+    x = part[0];
+    if (f->bits) {
+        mlx_optional_int group = {f->group_size, true}, bits = {f->bits, true};
+        mlx_optional_dtype type = {MLX_FLOAT32, true};
+        STEP(c, x,
+             mlx_dequantize(to, part[0], part[1], part[2], group, bits,
+                            "affine", mlx_array_empty, type, c->stream));
+    }
+    STEP(c, y,
+         mlx_reshape(to, x, (int[]){1, f->kv_heads, end, f->head_dim}, 4,
+                     c->stream));
+    return y;
+}
+
+/* What a window leaves of [count, end]. */
+static mlx_array window_mask(steps *c, int offset, int count, int window)
+{
+    int end = offset + count;
+    bool *seen = malloc((size_t)count * (size_t)end);
+    mlx_array *slot = fresh(c);
+    if (!seen) {
+        _mlx_error(__FILE__, __LINE__, "[kv_attention] out of memory");
+        c->failed = true;
+        return *slot;
+    }
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < end; j++)
+            seen[(size_t)i * (size_t)end + (size_t)j] =
+                j <= offset + i && j > offset + i - window;
+    *slot = mlx_array_new_data(seen, (int[]){count, end}, 2, MLX_BOOL);
+    c->failed |= !slot->ctx;
+    free(seen);
+    return *slot;
+}
+
+/* The rows of one sequence, [count, heads * dim]. */
+static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
+                        const quern_kv_form *f, const quern_kv_step *step,
+                        const quern_kv_options *o, mlx_dtype dtype)
+{
+    int end = step->offset + step->count;
+    mlx_array keys = stored(c, arrays, f, end);
+    mlx_array values = stored(c, arrays + part_count(f) / 2, f, end);
+    mlx_array mask = mlx_array_empty, sinks = o->sinks, y, turned, rows;
+    mlx_array wide = cast(c, q, MLX_FLOAT32);
+    bool narrow = o->window && end > o->window;
+    if (narrow && !c->failed)
+        mask = window_mask(c, step->offset, step->count, o->window);
+    if (sinks.ctx)
+        sinks = cast(c, sinks, MLX_FLOAT32);
+    STEP(c, y,
+         mlx_fast_scaled_dot_product_attention(to, wide, keys, values, o->scale,
+                                               narrow ? "array" : "causal",
+                                               mask, sinks, false, c->stream));
+    STEP(c, turned,
+         mlx_transpose_axes(to, y, (int[]){0, 2, 1, 3}, 4, c->stream));
+    STEP(c, rows,
+         mlx_reshape(to, turned, (int[]){step->count, o->heads * f->head_dim},
+                     2, c->stream));
+    return cast(c, rows, dtype);
+}
+
+/* One sequence: its rows are appended to `out`, its cache to `caches`. */
+static bool run_step(mlx_vector_array out, mlx_vector_array caches,
+                     const mlx_array qkv[3], int first, const quern_kv_form *f,
+                     const quern_kv_step *step, const quern_kv_options *o,
+                     mlx_stream s)
+{
+    steps c = {.stream = s};
+    mlx_array arrays[PARTS], x[3];
+    size_t parts = part_count(f);
+    if (!step->cache.ctx || mlx_vector_array_size(step->cache) != parts) {
+        _mlx_error(__FILE__, __LINE__, "[kv_attention] a cache of %d arrays",
+                   (int)parts);
+        return false;
+    }
+    for (size_t i = 0; i < parts; i++)
+        arrays[i] = element(&c, step->cache, i);
+    for (int i = 0; i < 3; i++)
+        x[i] = heads_of(&c, qkv[i], first, step->count,
+                        i ? f->kv_heads : o->heads, f->head_dim);
+    mlx_array q = turn(&c, x[0], step->offset, o);
+    store(&c, arrays, turn(&c, x[1], step->offset, o), f, step);
+    store(&c, arrays + parts / 2, x[2], f, step);
+    mlx_array y = attend(&c, q, arrays, f, step, o,
+                         c.failed ? f->dtype : mlx_array_dtype(qkv[0]));
+    if (!c.failed)
+        c.failed = mlx_vector_array_append_value(out, y) != 0;
+    for (size_t i = 0; i < parts && !c.failed; i++)
+        c.failed = mlx_vector_array_append_value(caches, arrays[i]) != 0;
+    finish(&c);
+    return !c.failed;
+}
+
+/* The rows of all sequences in the shape of q. */
+static bool join(mlx_array *res, mlx_vector_array rows, mlx_array q,
+                 mlx_stream s)
+{
+    steps c = {.stream = s};
+    mlx_array all, y;
+    STEP(&c, all, mlx_concatenate_axis(to, rows, 0, s));
+    STEP(&c, y, mlx_reshape(to, all, mlx_array_shape(q), mlx_array_ndim(q), s));
+    if (!c.failed)
+        c.failed = mlx_array_set(res, y) != 0;
+    finish(&c);
+    return !c.failed;
+}
+
+/* Gives the sequences their new caches. */
+static bool replace(const quern_kv_step *list, size_t count,
+                    mlx_vector_array caches, size_t parts)
+{
+    for (size_t i = 0; i < count; i++) {
+        steps c = {.failed = false};
+        mlx_array arrays[PARTS];
+        for (size_t j = 0; j < parts; j++)
+            arrays[j] = element(&c, caches, i * parts + j);
+        mlx_vector_array handle = list[i].cache;
+        if (!c.failed)
+            c.failed = mlx_vector_array_set_data(&handle, arrays, parts) != 0;
+        finish(&c);
+        if (c.failed)
+            return false;
+    }
+    return true;
+}
+
+int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
+                       const mlx_array v, const quern_kv_form *form,
+                       const quern_kv_step *list, size_t count,
+                       const quern_kv_options *options, const mlx_stream s)
+{
+    const mlx_array qkv[3] = {q, k, v};
+    mlx_vector_array rows = mlx_vector_array_new();
+    mlx_vector_array caches = mlx_vector_array_new();
+    bool good = true;
+    int first = 0;
+    for (size_t i = 0; i < count && good; i++) {
+        good = run_step(rows, caches, qkv, first, form, &list[i], options, s);
+        first += list[i].count;
+    }
+    if (good)
+        good = join(res, rows, q, s);
+    mlx_vector_array_free(rows);
+    if (good)
+        good = replace(list, count, caches, part_count(form));
+    mlx_vector_array_free(caches);
+    return !good;
+}
