@@ -203,15 +203,26 @@ bool qn_array_donatable(const qn_array *array)
 
 /* ---- layout ---- */
 
-qn_status qn_array_alloc(qn_array *array)
+static qn_status lay_out(qn_array *array, qn_status status)
 {
-    qn_status status = qn_buffer_new(&array->buffer, qn_array_nbytes(array));
     if (status)
         return status;
     array->offset = 0;
     qn_row_strides(array->strides, array->shape, array->ndim);
     qn_array_update_flags(array);
     return QN_OK;
+}
+
+qn_status qn_array_alloc(qn_array *array)
+{
+    return lay_out(array,
+                   qn_buffer_new(&array->buffer, qn_array_nbytes(array)));
+}
+
+qn_status qn_array_alloc_lasting(qn_array *array)
+{
+    return lay_out(
+        array, qn_buffer_new_lasting(&array->buffer, qn_array_nbytes(array)));
 }
 
 void qn_array_set_view(qn_array *array, const qn_array *source,

@@ -96,6 +96,8 @@ bool qn_array_donatable(const qn_array *array);
 
 /* Gives an output fresh row-major storage. */
 qn_status qn_array_alloc(qn_array *array);
+/* The same for what stays (qn_buffer_new_lasting). */
+qn_status qn_array_alloc_lasting(qn_array *array);
 /* Makes `array` a view: shares `source`'s buffer; flags are computed.  Strides
  * and offset are the view's (they may be the source's own). */
 void qn_array_set_view(qn_array *array, const qn_array *source,

@@ -36,6 +36,7 @@ enum {
     LARGE = 1 << 20,  /* from here on: page-aligned, header apart */
     HUGE = 2 << 20,   /* from here on: on large pages where there are any */
     EXACT = 64 << 10, /* up to here: rounded to the bin */
+    SLAB = 32 << 20,  /* of lasting memory at a time; pages come when touched */
     BINS = 4 * 64,
     TRIES = 32 /* blocks looked at in a bin of mixed sizes */
 };
@@ -48,7 +49,15 @@ static struct {
     qn_buffer *newest, *oldest;
     size_t active, peak, cached;
     size_t limit, cache_limit;
+    struct qn_slab *slab; /* that lasting buffers are cut from, or NULL */
 } pool;
+
+/* Memory that lasting buffers share. */
+struct qn_slab {
+    size_t refs; /* buffers in it, and the pool while it cuts from it */
+    char *data;
+    size_t size, used;
+};
 
 /* ---- sizes ---- */
 
@@ -205,7 +214,7 @@ static qn_buffer *block_new(size_t capacity)
         }
         ask_for_large_pages(b->data, capacity);
     }
-    b->external = false;
+    b->external = b->lasting = false;
     b->capacity = capacity;
     return b;
 }
@@ -223,8 +232,8 @@ static void free_blocks(qn_buffer *list)
 
 /* ---- buffers ---- */
 
-/* A fresh block, for which the cache makes room. */
-static qn_buffer *block_fresh(size_t capacity)
+/* Takes as much out of the cache as `capacity` more bytes leave no room for. */
+static void make_room(size_t capacity)
 {
     need_limits();
     qn_lock(QN_LOCK_POOL);
@@ -234,7 +243,12 @@ static qn_buffer *block_fresh(size_t capacity)
     qn_buffer *out = cache_shrink(pool.limit > used ? pool.limit - used : 0);
     qn_unlock(QN_LOCK_POOL);
     free_blocks(out);
+}
 
+/* A fresh block, for which the cache makes room. */
+static qn_buffer *block_fresh(size_t capacity)
+{
+    make_room(capacity);
     qn_buffer *b = block_new(capacity);
     if (!b) {
         qn_memory_clear_cache();
@@ -268,6 +282,106 @@ qn_status qn_buffer_new(qn_buffer **out, size_t size)
     return QN_OK;
 }
 
+/* ---- lasting buffers ---- */
+
+static struct qn_slab *slab_new(size_t capacity)
+{
+    struct qn_slab *slab = qn_alloc(sizeof *slab);
+    size_t size = capacity < SLAB / 2 ? SLAB : capacity;
+    if (!slab)
+        return NULL;
+    *slab = (struct qn_slab){.refs = 1, .size = size};
+    slab->data = qn_alloc_aligned(HUGE, size);
+    if (!slab->data) {
+        qn_free(slab);
+        return NULL;
+    }
+    ask_for_large_pages(slab->data, size);
+    return slab;
+}
+
+/* One reference less; under the lock.  Returns the slab if it was the last. */
+static struct qn_slab *slab_drop(struct qn_slab *slab)
+{
+    return slab && !--slab->refs ? slab : NULL;
+}
+
+static void slab_free(struct qn_slab *slab)
+{
+    if (slab)
+        qn_free(slab->data);
+    qn_free(slab);
+}
+
+/* Cuts `capacity` bytes off the pool's slab; false when it has no room.  Under
+ * the lock. */
+static bool slab_cut(qn_buffer *b, size_t capacity)
+{
+    struct qn_slab *slab = pool.slab;
+    if (!slab || slab->size - slab->used < capacity)
+        return false;
+    b->as.slab = slab;
+    b->data = slab->data + slab->used;
+    slab->used += capacity;
+    slab->refs++;
+    count_active(capacity);
+    return true;
+}
+
+qn_status qn_buffer_new_lasting(qn_buffer **out, size_t size)
+{
+    size_t capacity;
+    if (!qn_add_size(&capacity, size ? size : 1, LINE - 1))
+        return qn_fail(QN_E_NOMEM,
+                       "out of memory: could not allocate %zu bytes", size);
+    capacity &= ~(size_t)(LINE - 1);
+    qn_buffer *b = qn_alloc(sizeof *b);
+    if (!b)
+        return QN_E_NOMEM;
+    *b = (qn_buffer){.lasting = true, .capacity = capacity};
+    atomic_init(&b->refs, 1);
+    make_room(capacity);
+    qn_lock(QN_LOCK_POOL);
+    bool cut = slab_cut(b, capacity);
+    qn_unlock(QN_LOCK_POOL);
+    if (!cut) {
+        struct qn_slab *fresh = slab_new(capacity);
+        if (!fresh) {
+            qn_memory_clear_cache();
+            fresh = slab_new(capacity);
+        }
+        if (!fresh) {
+            qn_free(b);
+            return QN_E_NOMEM;
+        }
+        qn_lock(QN_LOCK_POOL);
+        struct qn_slab *old = slab_drop(pool.slab);
+        pool.slab = fresh;
+        slab_cut(b, capacity);
+        qn_unlock(QN_LOCK_POOL);
+        slab_free(old);
+    }
+    *out = b;
+    return QN_OK;
+}
+
+static void lasting_free(qn_buffer *b)
+{
+    qn_lock(QN_LOCK_POOL);
+    pool.active -= b->capacity;
+    struct qn_slab *slab = b->as.slab, *gone = slab_drop(slab);
+    if (slab == pool.slab && slab->refs == 1) {
+        /* Only the pool is left. */
+        pool.slab = NULL;
+        gone = slab;
+    }
+    qn_unlock(QN_LOCK_POOL);
+    slab_free(gone);
+    qn_free(b);
+}
+
+/* ---- buffers of others ---- */
+
 static void run_dtor(qn_deferred *item)
 {
     qn_buffer *b =
@@ -293,6 +407,7 @@ qn_status qn_buffer_new_external(qn_buffer **out, void *data, size_t size,
     }
     atomic_init(&b->refs, 1);
     b->external = true;
+    b->lasting = false;
     b->data = data;
     b->capacity = size;
     b->as.owner.deferred.run = run_dtor;
@@ -318,6 +433,10 @@ void qn_buffer_unref(qn_buffer *buffer)
             qn_defer(&buffer->as.owner.deferred);
         else
             qn_free(buffer);
+        return;
+    }
+    if (buffer->lasting) {
+        lasting_free(buffer);
         return;
     }
     qn_lock(QN_LOCK_POOL);

@@ -18,6 +18,7 @@ typedef struct qn_buffer qn_buffer;
 struct qn_buffer {
     atomic_uint refs;
     bool external;
+    bool lasting;
     void *data;
     size_t capacity; /* bytes that may be touched */
     union {
@@ -30,6 +31,7 @@ struct qn_buffer {
             qn_buffer *next, *prev;   /* of about the same size */
             qn_buffer *newer, *older; /* by the time it came back */
         } cached;                     /* the pool's, while nobody holds it */
+        struct qn_slab *slab;         /* lasting: where it lies */
     } as;
 };
 
@@ -37,6 +39,11 @@ struct qn_buffer {
  * memory limit, and when the system has no more, what the cache keeps is given
  * back first; QN_E_NOMEM when the system then still refuses. */
 qn_status qn_buffer_new(qn_buffer **out, size_t size);
+/* The same for what stays as long as a model does: such buffers lie next to one
+ * another on large pages, also those that are smaller than a page, and go back
+ * to the system together, with the last of their neighbours.  Never from the
+ * cache and never into it. */
+qn_status qn_buffer_new_lasting(qn_buffer **out, size_t size);
 /* Takes `data` over: `dtor(payload)` runs once, also when this call fails.
  * A NULL dtor borrows memory that outlives every array. */
 qn_status qn_buffer_new_external(qn_buffer **out, void *data, size_t size,

@@ -224,10 +224,78 @@ static void test_threads_share_the_pool(void **state)
     assert_int_equal(qn_memory_active(), 0);
 }
 
+/* Buffers that stay lie side by side; the last one takes their memory along. */
+static void test_lasting_buffers_are_neighbours(void **state)
+{
+    (void)state;
+    enum { COUNT = 40, SIZE = 1000000 };
+    qn_buffer *b[COUNT];
+    size_t near = 0, all = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        check_status(qn_buffer_new_lasting(&b[i], SIZE + i), QN_OK);
+        assert_int_equal((uintptr_t)b[i]->data % 64, 0);
+        assert_true(b[i]->capacity >= SIZE + i &&
+                    b[i]->capacity < SIZE + i + 64);
+        memset(b[i]->data, (int)i, b[i]->capacity);
+        all += b[i]->capacity;
+        near += i && (char *)b[i]->data ==
+                         (char *)b[i - 1]->data + b[i - 1]->capacity;
+    }
+    /* 40 MB are two slabs. */
+    assert_int_equal(near, COUNT - 2);
+    assert_int_equal(qn_memory_active(), all);
+    for (size_t i = 0; i < COUNT; i++) {
+        for (size_t at = 0; at < b[i]->capacity; at += 999)
+            assert_int_equal(((uint8_t *)b[i]->data)[at], i);
+        qn_buffer_unref(b[i]);
+    }
+    assert_int_equal(qn_memory_active(), 0);
+    assert_int_equal(qn_memory_cached(), 0);
+    /* Larger than a slab, and nothing at all. */
+    check_status(qn_buffer_new_lasting(&b[0], (size_t)80 << 20), QN_OK);
+    check_status(qn_buffer_new_lasting(&b[1], 0), QN_OK);
+    memset(b[0]->data, 1, b[0]->capacity);
+    qn_buffer_unref(b[0]);
+    qn_buffer_unref(b[1]);
+    check_status(qn_buffer_new_lasting(&b[0], SIZE_MAX - 3), QN_E_NOMEM);
+    assert_int_equal(qn_memory_active(), 0);
+}
+
+static void *lasting_thread(void *arg)
+{
+    for (size_t i = 0; i < 200; i++) {
+        qn_buffer *b[8];
+        for (size_t k = 0; k < 8; k++) {
+            if (qn_buffer_new_lasting(&b[k], 1000000 * (k + 1)))
+                return arg;
+            *(char *)b[k]->data = 1;
+        }
+        for (size_t k = 0; k < 8; k++)
+            qn_buffer_unref(b[k]);
+    }
+    return NULL;
+}
+
+static void test_threads_share_slabs(void **state)
+{
+    (void)state;
+    pthread_t ids[4];
+    void *failed;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&ids[i], NULL, lasting_thread, ids), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(ids[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_int_equal(qn_memory_active(), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, empty_cache)
     const struct CMUnitTest tests[] = {
+        TEST(test_lasting_buffers_are_neighbours),
+        TEST(test_threads_share_slabs),
         TEST(test_memory_is_aligned_and_large_enough),
         TEST(test_sizes_are_not_rounded_by_much),
         TEST(test_a_returned_block_serves_the_next_request),

@@ -71,7 +71,7 @@ qn_status qn_cpu_panel_pack(qn_node *node, bool *done)
     for (int i = 0; i < node->ninputs; i++)
         if (!qn_cpu_rows_contiguous(node->inputs[i]))
             return QN_OK;
-    qn_status status = qn_array_alloc(node->outputs[0]);
+    qn_status status = qn_array_alloc_lasting(node->outputs[0]);
     if (status)
         return status;
     *done = true;
@@ -128,7 +128,7 @@ qn_status qn_cpu_panel_blocks(qn_node *node, bool *done)
 {
     const qn_panel_blocks_params *p = node->params;
     size_t bytes, elements, k = (size_t)p->w.cols;
-    qn_status status = qn_array_alloc(node->outputs[0]);
+    qn_status status = qn_array_alloc_lasting(node->outputs[0]);
     if (status || !qn_gguf_type_block(p->type, &bytes, &elements))
         return status;
     *done = true;
