@@ -4,7 +4,9 @@
  * weight) goes to the rowdot kernels; one
  * stored along N to the gemm kernels; any other is copied into rows along K
  * first.  The left side becomes float32 rows as its kernel wants them, then
- * threads share the columns (the rows where columns are few).
+ * threads share the columns (the rows where columns are few).  Where the
+ * processor multiplies bfloat16, two sides of that type stay as they are
+ * (kernels/bfdot).
  *
  * Each output element is one sum in an order that depends on K, the format
  * and the layout of the right side alone: not on the other rows, nor on the
@@ -12,6 +14,7 @@
 #include "matmul.h"
 
 #include "backend/common/plan.h"
+#include "backend/cpu/kernels/bfdot/bfdot.h"
 #include "backend/cpu/kernels/gemm/gemm.h"
 #include "base/alloc.h"
 #include "pool.h"
@@ -277,6 +280,106 @@ static qn_status gemm_product(qn_gemm gemm, const qn_cpu_rows *a,
     return status;
 }
 
+/* ---- bfloat16 with bfloat16 ---- */
+
+typedef struct half_job {
+    const qn_bfdot_kernel *kernel;
+    qn_bfdot dot;
+    char *scratch;
+    size_t scratch_stride;
+} half_job;
+
+static void half_run(const half_job *job, size_t m0, size_t m1, size_t n0,
+                     size_t n1, int worker)
+{
+    char *scratch = job->scratch + (size_t)worker * job->scratch_stride;
+    job->kernel->run(&job->dot, m0, m1, n0, n1, (float *)(void *)scratch);
+}
+
+static void half_columns(void *ctx, size_t begin, size_t end, int worker)
+{
+    const half_job *job = ctx;
+    half_run(job, 0, job->dot.m, begin, end, worker);
+}
+
+static void half_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const half_job *job = ctx;
+    half_run(job, begin, end, 0, job->dot.n, worker);
+}
+
+typedef struct gather_job {
+    const qn_cpu_rows *a;
+    uint16_t *dst;
+} gather_job;
+
+static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    (void)worker;
+    const gather_job *job = ctx;
+    for (size_t m = begin; m < end; m++)
+        for (size_t k = 0; k < job->a->k; k++)
+            memcpy(job->dst + m * job->a->k + k, left_at(job->a, m, k),
+                   sizeof *job->dst);
+}
+
+/* Rows of neighbours: where they lie, or in *held (NULL before). */
+static qn_status half_rows_of(qn_bfdot *dot, qn_buffer **held,
+                              const qn_cpu_rows *a)
+{
+    dot->m = a->m;
+    if (a->step == 1 && a->row >= 0) {
+        dot->x = a->data;
+        dot->x_stride = (size_t)a->row;
+        return QN_OK;
+    }
+    size_t count;
+    if (!qn_mul_size(&count, a->m, a->k) ||
+        !qn_mul_size(&count, count, sizeof *dot->x))
+        return qn_fail(QN_E_NOMEM, "cpu: %zu x %zu elements", a->m, a->k);
+    qn_status status = qn_buffer_new(held, count);
+    if (status)
+        return status;
+    gather_job job = {a, (*held)->data};
+    qn_pool_split(gather_rows, &job, a->m, GRAIN_COPY / a->k + 1, 1);
+    dot->x = (*held)->data;
+    dot->x_stride = a->k;
+    return QN_OK;
+}
+
+/* `dot` has k, n and everything about w. */
+static qn_status half_product(const qn_bfdot_kernel *kernel, qn_bfdot dot,
+                              const qn_cpu_rows *a, const qn_cpu_result *r)
+{
+    qn_buffer *x = NULL, *wide = NULL, *scratch = NULL;
+    half_job job = {.kernel = kernel, .dot = dot};
+    size_t threads = (size_t)qn_pool_threads();
+    job.dot.out_stride = dot.n;
+    qn_status status = half_rows_of(&job.dot, &x, a);
+    if (!status)
+        status = qn_cpu_result_floats(&job.dot.out, &wide, r);
+    if (!status)
+        status =
+            qn_cpu_scratch(&scratch, threads, QN_BFDOT_SCRATCH * sizeof(float),
+                           &job.scratch_stride);
+    if (!status) {
+        job.scratch = scratch->data;
+        size_t m = a->m, grain = GRAIN_BYTES / (2 * dot.k) + 1;
+        if (m > 8)
+            grain = QN_BFDOT_COLUMNS;
+        if (dot.n < 2 * threads * QN_BFDOT_COLUMNS && m > dot.n)
+            qn_pool_split(half_rows, &job, m, 2 * QN_BFDOT_ROWS, QN_BFDOT_ROWS);
+        else
+            qn_pool_split(half_columns, &job, dot.n, grain,
+                          m > 8 ? QN_BFDOT_COLUMNS : QN_BFDOT_COLUMNS / 4);
+        qn_cpu_result_finish(r, job.dot.out);
+    }
+    drop(x);
+    drop(wide);
+    drop(scratch);
+    return status;
+}
+
 /* ---- a right side in neither order: copied into rows along K ---- */
 
 typedef struct transpose_job {
@@ -307,44 +410,70 @@ static qn_row_format dense_format(qn_dtype type)
                                 : QN_ROW_BF16;
 }
 
+/* The right side as rows along K, which the caller gives up. */
+static qn_status transposed(qn_buffer **out, const qn_array *b,
+                            const char *data, size_t n, size_t k)
+{
+    size_t count, item = qn_array_itemsize(b);
+    if (!qn_mul_size(&count, n, k) || !qn_mul_size(&count, count, item))
+        return qn_fail(QN_E_NOMEM, "cpu: a matrix of %zu x %zu", n, k);
+    qn_status status = qn_buffer_new(out, count);
+    if (status)
+        return status;
+    transpose_job job = {.dst = (*out)->data,
+                         .src = data,
+                         .k_stride = b->strides[b->ndim - 2],
+                         .n_stride = b->strides[b->ndim - 1],
+                         .k = k,
+                         .item = item};
+    qn_pool_split(transpose_columns, &job, n, GRAIN_COPY / k + 1, 1);
+    return QN_OK;
+}
+
 static qn_status dense_product(const qn_cpu_rows *a, const qn_array *b,
                                const char *data, const qn_cpu_result *r)
 {
     int64_t k_stride = b->strides[b->ndim - 2];
     int64_t n_stride = b->strides[b->ndim - 1];
     size_t n = (size_t)b->shape[b->ndim - 1], item = qn_array_itemsize(b);
-    qn_rowdot dot = {.n = n, .k = a->k, .format = dense_format(b->dtype)};
-    if ((k_stride == 1 || a->k == 1) && n_stride > 0) {
-        dot.w = (const uint8_t *)data;
-        dot.w_stride = (size_t)n_stride * item;
-        return qn_cpu_rowdot(dot, a, r);
+    bool along_k = (k_stride == 1 || a->k == 1) && n_stride > 0;
+    bool along_n = !along_k && (n_stride == 1 || n == 1) && k_stride >= 0;
+    qn_buffer *copy = NULL;
+    if (!along_k && !along_n) {
+        qn_status status = transposed(&copy, b, data, n, a->k);
+        if (status)
+            return status;
+        data = copy->data;
+        n_stride = (int64_t)a->k;
     }
-    if ((n_stride == 1 || n == 1) && k_stride >= 0) {
+    const qn_bfdot_kernel *half = NULL;
+    if (a->type == QN_BFLOAT16 && b->dtype == QN_BFLOAT16)
+        half = qn_bfdot_pick();
+    qn_status status;
+    size_t stride = (size_t)(along_n ? k_stride : n_stride);
+    if (half) {
+        qn_bfdot dot = {.n = n,
+                        .k = a->k,
+                        .w = (const uint16_t *)(const void *)data,
+                        .w_stride = stride,
+                        .along_k = !along_n};
+        status = half_product(half, dot, a, r);
+    } else if (along_n) {
         qn_gemm gemm = {.n = n,
                         .k = a->k,
                         .b = data,
-                        .b_stride = (size_t)k_stride,
+                        .b_stride = stride,
                         .b_type = b->dtype};
-        return gemm_product(gemm, a, r);
-    }
-    size_t count;
-    qn_buffer *copy;
-    if (!qn_mul_size(&count, n, a->k) || !qn_mul_size(&count, count, item))
-        return qn_fail(QN_E_NOMEM, "cpu: a matrix of %zu x %zu", n, a->k);
-    qn_status status = qn_buffer_new(&copy, count);
-    if (status)
-        return status;
-    transpose_job job = {.dst = copy->data,
-                         .src = data,
-                         .k_stride = k_stride,
-                         .n_stride = n_stride,
+        status = gemm_product(gemm, a, r);
+    } else {
+        qn_rowdot dot = {.n = n,
                          .k = a->k,
-                         .item = item};
-    qn_pool_split(transpose_columns, &job, n, GRAIN_COPY / a->k + 1, 1);
-    dot.w = copy->data;
-    dot.w_stride = a->k * item;
-    status = qn_cpu_rowdot(dot, a, r);
-    qn_buffer_unref(copy);
+                         .format = dense_format(b->dtype),
+                         .w = (const uint8_t *)data,
+                         .w_stride = stride * item};
+        status = qn_cpu_rowdot(dot, a, r);
+    }
+    drop(copy);
     return status;
 }
 
