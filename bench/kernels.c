@@ -2,20 +2,22 @@
  *
  *   quern-bench-kernels [FAMILY...]
  *
- * Families: rowdot, attention, map, rows (one core, each instruction set) and
- * nodes (whole operations and an empty region, all threads).  Prints GFLOP/s
- * with the share of the multiply-add peak, and GB/s with the share of the
- * memory rate; the best of several runs counts.  Rates above that of memory
+ * Families: rowdot, attention, map, rows, panel (one core, each instruction
+ * set) and nodes (whole operations and an empty region, all threads).  Prints
+ * GFLOP/s with the share of the multiply-add peak, and GB/s with the share of
+ * the memory rate; the best of several runs counts.  Rates above that of memory
  * come from caches. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/attention/attention.h"
 #include "backend/cpu/kernels/map/map.h"
+#include "backend/cpu/kernels/panel/panel.h"
 #include "backend/cpu/kernels/rowdot/rowdot.h"
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/cpu/pool.h"
 #include "base/cpu.h"
 #include "base/f16.h"
+#include "base/gguf.h"
 #include "core/eval.h"
 #include "ops/ops.h"
 #include "ops/params.h"
@@ -639,6 +641,93 @@ static void no_task(void *ctx, size_t index, int worker)
     (void)worker;
 }
 
+/* ---- panels ---- */
+
+enum { PANEL_K = 2048, PANEL_MEMORY = 128 << 20 };
+
+typedef struct panel_bench {
+    const qn_panel_kernel *kernel;
+    qn_panel_form form;
+    const uint8_t *panels;
+    size_t count; /* of panels */
+    void *tile;
+    size_t rows;
+} panel_bench;
+
+static void panel_work(void *ctx)
+{
+    const panel_bench *job = ctx;
+    float out[QN_PANEL_TILE * QN_PANEL_ROWS];
+    size_t bytes = qn_panel_bytes(&job->form, PANEL_K);
+    qn_panel_x x = qn_panel_x_at(job->tile, PANEL_K, job->rows);
+    for (size_t i = 0; i < job->count; i++)
+        job->kernel->run(out, &job->form, job->panels + i * bytes, &x, PANEL_K);
+}
+
+/* `rows` rows with panels from memory, as in decoding, beside its rate, or with
+ * one from the cache, as in a prompt, beside the rate of 8-bit multiply-adds,
+ * of which each product takes two. */
+static void bench_panel_rows(panel_bench *job, qn_isa isa, const char *form,
+                             bool memory)
+{
+    size_t bytes = qn_panel_bytes(&job->form, PANEL_K);
+    float *x = random_floats(PANEL_K);
+    job->tile = room(qn_panel_x_bytes(&job->form, PANEL_K, job->rows));
+    for (size_t r = 0; r < job->rows; r++)
+        job->kernel->quantize(job->tile, &job->form, x, PANEL_K, r, job->rows);
+    job->count = memory ? PANEL_MEMORY / bytes : 1;
+    double time = best_time(panel_work, job), n = (double)job->count;
+    double macs = 16.0 * PANEL_K * n * (double)job->rows;
+    double rate = (double)bytes * n / time;
+    printf("panel     %-11s %-7s M %zu %-6s %9.2f us %7.1f GMAC/s",
+           qn_isa_name(isa), form, job->rows, memory ? "memory" : "cache",
+           time * 1e6, macs / time * 1e-9);
+    if (limits.bytes[isa] > 0)
+        printf(" %3.0f %%", 200 * macs / time / limits.bytes[isa]);
+    if (job->rows == 1)
+        printf(" %6.1f GB/s %3.0f %%", rate * 1e-9, 100 * rate / limits.read);
+    printf("\n");
+    free(x);
+    free(job->tile);
+}
+
+static void bench_panel_form(panel_bench *job, qn_isa isa, const char *form)
+{
+    job->rows = 1;
+    if (isa != QN_ISA_NONE) /* which is far from waiting for memory */
+        bench_panel_rows(job, isa, form, true);
+    for (; job->rows <= QN_PANEL_TILE; job->rows *= 2)
+        bench_panel_rows(job, isa, form, false);
+}
+
+static void bench_panels(qn_isa isa)
+{
+    static const int types[] = {
+        QN_GGUF_Q4_0_T, QN_GGUF_Q4_1_T,   QN_GGUF_Q5_1_T,   QN_GGUF_Q8_0_T,
+        QN_GGUF_Q2_K_T, QN_GGUF_Q3_K_T,   QN_GGUF_Q4_K_T,   QN_GGUF_Q5_K_T,
+        QN_GGUF_Q6_K_T, QN_GGUF_IQ4_NL_T, QN_GGUF_IQ4_XS_T, QN_GGUF_MXFP4_T};
+    panel_bench job = {.kernel = qn_panel_at(isa)};
+    if (!job.kernel)
+        return;
+    /* Bytes that are scales of a sensible size in any form. */
+    uint8_t *panels = room(PANEL_MEMORY);
+    for (size_t i = 0; i < PANEL_MEMORY; i++)
+        panels[i] = (uint8_t)(48 + i * 37 % 16);
+    job.panels = panels;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        qn_panel_form_of(&job.form, types[i]);
+        bench_panel_form(&job, isa, qn_gguf_type_name(types[i]));
+    }
+    qn_panel_form_of(&job.form, QN_GGUF_MXFP4_T);
+    job.form.group = 16;
+    job.form.scaling = QN_PANEL_E4M3;
+    bench_panel_form(&job, isa, "nvfp4");
+    job.form = (qn_panel_form){
+        .bits = 4, .group = 64, .biased = true, .scale_type = QN_BFLOAT16};
+    bench_panel_form(&job, isa, "mlx4g64");
+    free(panels);
+}
+
 static void regions_work(void *ctx)
 {
     for (int i = 0; i < 1000; i++)
@@ -687,7 +776,11 @@ int main(int argc, char **argv)
             if (limits.flops[isa] > 0)
                 families[f].run((qn_isa)isa);
     }
-    bool nodes = argc < 2;
+    bool nodes = argc < 2, panels = argc < 2;
+    for (int i = 1; i < argc; i++)
+        panels |= !strcmp(argv[i], "panel");
+    for (int isa = QN_ISA_COUNT - 1; panels && isa >= 0; isa--)
+        bench_panels((qn_isa)isa);
     for (int i = 1; i < argc; i++)
         nodes |= !strcmp(argv[i], "nodes");
     if (nodes)

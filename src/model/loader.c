@@ -554,8 +554,8 @@ static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
 }
 
 /* One of the three arrays of a packed matrix in a model directory. */
-static qn_status packed_part(qn_loader *loader, mlx_array *out,
-                             const qn_matrix *m, const char *name, int64_t cols)
+static qn_status packed_part(qn_loader *loader, mlx_array *out, qn_matrix *m,
+                             const char *name, int64_t cols)
 {
     const qn_weight *w = take(loader, name);
     if (!w)
@@ -574,6 +574,7 @@ static qn_status packed_part(qn_loader *loader, mlx_array *out,
     } else if (!plain || dtype != MLX_UINT8) {
         return bad_type(loader, w, "U8");
     }
+    m->from[out == &m->weight ? 0 : out == &m->scales ? 1 : 2] = w;
     return fail_at(loader, plain_array(out, w, dtype), name);
 }
 
@@ -767,6 +768,9 @@ static qn_status lay_out_arrays(qn_loader *loader, qn_panels *out,
         drop(&w[i]->weight);
         drop(&w[i]->scales);
         drop(&w[i]->biases);
+        for (int k = 0; k < 3; k++)
+            if (w[i]->from[k])
+                give_back(w[i]->from[k]);
     }
     return status;
 }

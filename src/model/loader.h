@@ -39,6 +39,8 @@ typedef struct qn_matrix {
      * tensor, and which of its rows is row i (NULL: row i). */
     const qn_weight *blocks;
     uint32_t *source_row;
+    /* Whose bytes in the file weight, scales and biases are, if so. */
+    const qn_weight *from[3];
     /* Instead of them, where the loader lays matrices out. */
     qn_panels panels;
     mlx_array bias; /* [rows], or no array */

@@ -171,6 +171,10 @@ static void check_rows(const qn_panel_kernel *kernel, const sample *s,
     free(memory);
 }
 
+#ifdef QN_TEST_EVEX
+extern const qn_panel_kernel qn_panel_evex;
+#endif
+
 static void each_kernel(void (*check)(const qn_panel_kernel *kernel))
 {
     bool picked = false;
@@ -180,6 +184,11 @@ static void each_kernel(void (*check)(const qn_panel_kernel *kernel))
             check(kernel);
         picked |= kernel == qn_panel_pick();
     }
+#ifdef QN_TEST_EVEX
+    /* The body of AVX-VNNI in instructions that more processors have. */
+    if (qn_cpu_levels() >> QN_ISA_AVX512_VNNI & 1)
+        check(&qn_panel_evex);
+#endif
     assert_true(picked);
 }
 
@@ -612,6 +621,88 @@ static void test_products_are_those_of_the_reference(void **state)
     }
 }
 
+typedef struct told {
+    const uint8_t *data;
+    size_t size;
+    size_t bytes; /* told of so far, by any thread */
+} told;
+
+static void note_done(void *ctx, const void *data, size_t size)
+{
+    told *t = ctx;
+    size_t at = (size_t)((const uint8_t *)data - t->data);
+    assert_true(at < t->size && size <= t->size - at);
+    __atomic_fetch_add(&t->bytes, size, __ATOMIC_RELAXED);
+}
+
+/* Two matrices of blocks, the second with its rows turned round. */
+static void test_blocks_are_laid_out_as_by_the_reference(void **state)
+{
+    (void)state;
+    enum { N = 40 };
+    uint32_t turned[N];
+    for (uint32_t i = 0; i < N; i++)
+        turned[i] = N - 1 - i;
+    for (size_t i = 0; i < BLOCK_TYPES; i++) {
+        size_t bytes, elements;
+        assert_true(qn_gguf_type_block(block_types[i], &bytes, &elements));
+        size_t size = N * (512 / elements) * bytes;
+        uint8_t *data = random_blocks(block_types[i], N * 512 / elements);
+        told t = {.data = data, .size = size};
+        qn_panel_blocks_params p = {
+            .w = {.count = 2, .cols = 512, .rows = {N, N - 7}},
+            .type = block_types[i],
+            .from = {{data, NULL}, {data, turned}},
+            .done = note_done,
+            .ctx = &t};
+        qn_array *fast, *plain;
+        use_fast();
+        check_status(qn_op_panel_blocks(&fast, &p, test_stream()), QN_OK);
+        evaluated(fast);
+        assert_int_equal(t.bytes, size + size / N * (N - 7));
+        use_reference();
+        check_status(qn_op_panel_blocks(&plain, &p, test_stream()), QN_OK);
+        assert_true(same_bits(evaluated(plain), fast));
+        qn_array_unref(fast);
+        qn_array_unref(plain);
+        p.w.cols = 512 - 16;
+        check_error(qn_op_panel_blocks(&fast, &p, test_stream()), QN_E_ARG,
+                    "found 496");
+        free(data);
+    }
+}
+
+/* Rows made floats by a kernel and by the reference, in every type. */
+static void test_rows_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FORMS; i++) {
+        use_fast();
+        weights m = weights_make(forms[i], 1, part_rows);
+        qn_panel_params p = {
+            .form = forms[i], .count = 1, .cols = COLS, .rows = {part_rows[0]}};
+        qn_array *ids =
+            array_of(QN_INT32, VALUES(0, 19, -1, 7, -20, 16), SHAPE(2, 3));
+        for (int t = 0; t < FLOAT_TYPES; t++) {
+            qn_array *fast, *plain;
+            use_fast();
+            check_status(qn_op_panel_rows(&fast, m.panels, ids, &p,
+                                          float_types[t], test_stream()),
+                         QN_OK);
+            evaluated(fast);
+            use_reference();
+            check_status(qn_op_panel_rows(&plain, m.panels, ids, &p,
+                                          float_types[t], test_stream()),
+                         QN_OK);
+            assert_true(same_bits(evaluated(plain), fast));
+            qn_array_unref(fast);
+            qn_array_unref(plain);
+        }
+        qn_array_unref(ids);
+        weights_free(&m);
+    }
+}
+
 static void test_a_row_has_the_bits_it_has_alone(void **state)
 {
     (void)state;
@@ -773,6 +864,8 @@ int main(void)
         cmocka_unit_test(test_the_gate),
         cmocka_unit_test(test_packing_is_that_of_the_reference),
         cmocka_unit_test(test_products_are_those_of_the_reference),
+        cmocka_unit_test(test_blocks_are_laid_out_as_by_the_reference),
+        cmocka_unit_test(test_rows_are_those_of_the_reference),
         cmocka_unit_test(test_a_row_has_the_bits_it_has_alone),
         cmocka_unit_test(test_norm_gate_and_residual),
         cmocka_unit_test(test_rows_of_panels),

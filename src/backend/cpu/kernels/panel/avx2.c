@@ -4,6 +4,7 @@
 #include "backend/cpu/simd_avx2.h"
 
 #define TILE_M 4
+#define FEW_TILES
 
 VF_INLINE __m256i dot_bytes(__m256i acc, __m256i c, __m256i q)
 {
