@@ -245,6 +245,25 @@ void quern_session_cancel(quern_session *session);
  * with both numbers, nothing computed. */
 quern_status quern_session_feed(quern_session *session, const int32_t *ids,
                                 size_t count, quern_error *error);
+/* Several sequences of one model at once, each with its own tokens. */
+typedef struct quern_feed {
+    quern_session *session;
+    const int32_t *ids;
+    size_t count;
+    quern_status status; /* result, for this sequence */
+} quern_feed;
+/* As quern_session_feed for each item, side by side: the weights are read once
+ * for all, so a token for each of eight sequences costs little more than one.
+ * Sequences may have any lengths, and prompts may be among those that decode;
+ * each gets exactly the logits that it gets alone.  Sessions must be different
+ * and belong to one model.
+ *
+ * A session that is cancelled keeps the part that was computed, and the others
+ * go on: its item has QUERN_E_CANCELLED and the call still returns QUERN_OK.
+ * When a computation fails the sequences that took part are empty. */
+quern_status quern_sessions_feed(quern_feed *items, size_t count,
+                                 quern_error *error);
+
 /* The logits of the last position, and the natural logarithms of its
  * probabilities: info.vocab_size floats.  QUERN_E_ARG while the sequence is
  * empty, or after a trim until the next feed. */

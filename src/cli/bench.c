@@ -1,7 +1,8 @@
 /* bench.c: `quern bench`: tokens per second of prompts and of decoding.
  *
  * A prompt test (pp) computes p tokens that nothing is known of; a decode
- * test (tg) computes n tokens one at a time behind d tokens in the cache.
+ * test (tg) computes n tokens one at a time behind d tokens in the cache, of
+ * each of b sequences side by side.
  * Token ids come from a fixed generator, end tokens are like any other, and
  * the logits of each step are read, as sampling would read them.  Runs before
  * the counted ones warm the machine up; the median and the spread are shown. */
@@ -15,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_SEQUENCES = 1024 };
 
 typedef struct counts {
     int64_t *at;
@@ -30,7 +33,8 @@ typedef struct bench {
     const qn_cli *cli;
     grid grid;
     quern_model *model;
-    quern_session *session;
+    quern_session **sessions; /* as many as the largest batch */
+    quern_feed *feeds;
     quern_info info;
     float *logits;
     int32_t *ids;    /* enough for the longest test */
@@ -80,25 +84,38 @@ static double clock_now(void)
 
 /* ---- one run ---- */
 
-static quern_status step(bench *b, const int32_t *ids, size_t count,
+/* The next `count` tokens of each sequence, from place `at` on. */
+static quern_status step(bench *b, int64_t batch, int64_t at, int64_t count,
                          quern_error *error)
 {
-    quern_status status = quern_session_feed(b->session, ids, count, error);
-    return status ? status : quern_session_logits(b->session, b->logits, error);
+    for (int64_t i = 0; i < batch; i++)
+        b->feeds[i] = (quern_feed){.session = b->sessions[i],
+                                   .ids = b->ids + i + at,
+                                   .count = (size_t)count};
+    quern_status status = quern_sessions_feed(b->feeds, (size_t)batch, error);
+    for (int64_t i = 0; !status && i < batch; i++) {
+        status = b->feeds[i].status;
+        if (!status)
+            status = quern_session_logits(b->sessions[i], b->logits, error);
+        else if (error)
+            *error = (quern_error){.status = status, .message = "cancelled"};
+    }
+    return status;
 }
 
 static quern_status run_once(bench *b, const cell *c, double *seconds,
                              quern_error *error)
 {
     quern_status status = QUERN_OK;
-    quern_session_reset(b->session);
+    for (int64_t i = 0; i < c->batch; i++)
+        quern_session_reset(b->sessions[i]);
     if (c->depth)
-        status = step(b, b->ids, (size_t)c->depth, error);
+        status = step(b, c->batch, 0, c->depth, error);
     double began = qn_cli_now();
     if (!status && c->kind[0] == 'p')
-        status = step(b, b->ids + c->depth, (size_t)c->tokens, error);
+        status = step(b, c->batch, c->depth, c->tokens, error);
     for (int64_t i = 0; !status && c->kind[0] == 't' && i < c->tokens; i++)
-        status = step(b, b->ids + c->depth + i, 1, error);
+        status = step(b, c->batch, c->depth + i, 1, error);
     *seconds = qn_cli_now() - began;
     if (!status)
         qn_progress_set(&b->progress, ++b->done, b->total);
@@ -159,7 +176,7 @@ static void test_name(const cell *c, char out[32])
 
 static double rate_of(const cell *c)
 {
-    return (double)c->tokens / c->median;
+    return (double)(c->tokens * c->batch) / c->median;
 }
 
 static double change_of(const cell *c)
@@ -352,11 +369,9 @@ static qn_status read_grid(const qn_args *args, grid *g)
     if (!status)
         status =
             read_counts(args, QN_FLAG_BATCHES, "batch", "1", 1, &g->batches);
-    if (!status && largest(&g->batches) > 1)
-        status = qn_fail(QN_E_UNSUPPORTED,
-                         "--batch %lld: this version computes one sequence at "
-                         "a time",
-                         (long long)largest(&g->batches));
+    if (!status && largest(&g->batches) > MOST_SEQUENCES)
+        status = qn_fail(QN_E_ARG, "--batch: expected at most %d, found %lld",
+                         MOST_SEQUENCES, (long long)largest(&g->batches));
     if (!status && !largest(&g->prompts) && !largest(&g->decodes))
         status = qn_fail(QN_E_ARG, "--prompt 0 --decode 0: nothing to measure");
     return status;
@@ -418,9 +433,14 @@ static qn_status prepare(bench *b)
                        "depth and tokens together are %lld, the context is "
                        "%lld",
                        (long long)need, (long long)b->info.ctx);
+    /* Sequence i begins at token i. */
+    int64_t batch = largest(&g->batches);
+    need += batch;
     b->ids = qn_calloc((size_t)need + 1, sizeof *b->ids);
     b->logits = qn_calloc((size_t)b->info.vocab_size, sizeof *b->logits);
-    if (!b->ids || !b->logits)
+    b->sessions = qn_calloc((size_t)batch, sizeof(quern_session *));
+    b->feeds = qn_calloc((size_t)batch, sizeof *b->feeds);
+    if (!b->ids || !b->logits || !b->sessions || !b->feeds)
         return QN_E_NOMEM;
     /* A linear congruential generator; its high bits are good enough to make
      * token ids that no cache of repeated rows can favour. */
@@ -434,11 +454,15 @@ static qn_status prepare(bench *b)
 
 static void close_model(bench *b)
 {
-    quern_session_free(b->session);
+    for (int64_t i = 0; b->sessions && i < largest(&b->grid.batches); i++)
+        quern_session_free(b->sessions[i]);
     quern_model_free(b->model);
+    qn_free(b->sessions);
+    qn_free(b->feeds);
     qn_free(b->ids);
     qn_free(b->logits);
-    b->session = NULL;
+    b->sessions = NULL;
+    b->feeds = NULL;
     b->model = NULL;
     b->ids = NULL;
     b->logits = NULL;
@@ -454,11 +478,12 @@ static int measure(bench *b, qn_cli *cli, const char *ref)
     qn_status status = prepare(b);
     if (status)
         return qn_cli_fail_status(cli, status, NULL);
-    if (quern_session_new(&b->session, b->model, &error))
-        return qn_cli_fail_error(cli, &error);
+    for (int64_t i = 0; i < largest(&b->grid.batches); i++)
+        if (quern_session_new(&b->sessions[i], b->model, &error))
+            return qn_cli_fail_error(cli, &error);
     if (!(b->bandwidth > 0) && largest(&b->grid.decodes))
         b->bandwidth = qn_memory_bandwidth(cli->threads, 0.3);
-    qn_cli_watch(b->session);
+    qn_cli_watch(b->sessions[0]);
     if (!cli->json)
         code = print_head(b);
     if (!code)

@@ -1,7 +1,8 @@
 /* runtime.h: what the files of this room know of each other.
  *
  * model.c loads, chat.c renders conversations, session.c computes sequences,
- * sampler.c picks tokens, stops.c ends answers, generate.c joins them. */
+ * feed.c several of them side by side, sampler.c picks tokens, stops.c ends
+ * answers, generate.c joins them. */
 #ifndef QN_RUNTIME_RUNTIME_H
 #define QN_RUNTIME_RUNTIME_H
 
@@ -59,8 +60,11 @@ struct quern_model {
 struct quern_session {
     quern_model *model;
     qn_kv_cache *cache;
-    qn_ids ids;       /* the tokens in the cache */
-    mlx_array logits; /* float32 [1, 1, vocab] of the last one, or no array */
+    qn_ids ids; /* the tokens in the cache */
+    /* float32 [1, n, vocab], one row of which is that of the last token, or no
+     * array. */
+    mlx_array logits;
+    size_t logits_row;
     atomic_bool cancelled;
 };
 
@@ -96,6 +100,24 @@ typedef struct qn_pick {
     int32_t id;  /* the likeliest token, lowest id first */
     float logit; /* its logit; NaN when any logit is NaN */
 } qn_pick;
+
+/* The next tokens of one sequence in a computation of several. */
+typedef struct qn_feed {
+    quern_session *session;
+    const int32_t *ids;
+    int count;
+    bool last;     /* logits are wanted */
+    qn_pick *pick; /* beside them; may be NULL */
+} qn_feed;
+
+/* Computes the next tokens of `count` different sessions of one model in one
+ * evaluation.  On failure all of them are empty. */
+qn_status qn_sessions_compute(const qn_feed *feeds, size_t count);
+/* Whether the tokens exist and fit the context. */
+qn_status qn_session_check(const quern_session *session, const int32_t *ids,
+                           size_t count);
+/* Whether the session was cancelled; it no longer is. */
+bool qn_session_take_cancel(quern_session *session);
 
 typedef bool (*qn_progress_fn)(void *data, size_t done);
 

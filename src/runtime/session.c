@@ -1,7 +1,8 @@
 /* session.c: one sequence: its tokens, its cache, and the last logits.
  *
- * A prompt is computed in chunks; cancellation is tested before each.  When a
- * computation fails the cache is lost with it, and the sequence is empty. */
+ * Sequences are computed side by side where there are several (feed.c), with
+ * one evaluation; each has the logits that it has alone.  When a computation
+ * fails the caches are lost with it, and its sequences are empty. */
 #include "runtime.h"
 
 #include "base/alloc.h"
@@ -92,89 +93,151 @@ const int32_t *quern_session_ids(const quern_session *s)
 
 /* ---- computing ---- */
 
-/* Steps that follow the logits in the same evaluation. */
-static qn_status add_pick(const quern_model *m, mlx_array logits, mlx_array *id,
-                          mlx_array *top)
+/* Steps that follow the logits in the same evaluation: of each row, the place
+ * of the largest one and its value. */
+static qn_status add_picks(const quern_model *m, mlx_array logits,
+                           mlx_array *ids, mlx_array *tops)
 {
     qn_status status =
-        qn_engine(mlx_argmax_axis(id, logits, -1, false, m->stream));
+        qn_engine(mlx_argmax_axis(ids, logits, -1, false, m->stream));
     /* The maximum is NaN when any logit is. */
-    return status ? status : qn_engine(mlx_max(top, logits, false, m->stream));
+    return status ? status
+                  : qn_engine(mlx_max_axis(tops, logits, -1, false, m->stream));
 }
 
-static qn_status read_pick(qn_pick *pick, mlx_array id, mlx_array top)
+static qn_status read_picks(const qn_feed *feeds, size_t count, mlx_array ids,
+                            mlx_array tops)
 {
-    uint32_t value = 0;
-    qn_status status = qn_engine(mlx_array_item_uint32(&value, id));
+    const uint32_t *id = mlx_array_data_uint32(ids);
+    const float *top = mlx_array_data_float32(tops);
+    qn_status status = qn_engine_made(id);
     if (!status)
-        status = qn_engine(mlx_array_item_float32(&pick->logit, top));
-    pick->id = (int32_t)value;
+        status = qn_engine_made(top);
+    for (size_t i = 0; i < count && !status; i++)
+        if (feeds[i].pick)
+            *feeds[i].pick = (qn_pick){(int32_t)id[i], top[i]};
     return status;
 }
 
-/* Evaluates the state of the cache without any output. */
-static qn_status eval_cache(const qn_kv_cache *cache)
+/* Evaluates the state of the caches without any output. */
+static qn_status eval_caches(const qn_feed *feeds, size_t count)
 {
     mlx_vector_array list = mlx_vector_array_new();
     qn_status status = qn_engine_made(list.ctx);
-    if (status)
-        return status;
-    status = qn_kv_cache_arrays(cache, list);
+    for (size_t i = 0; i < count && !status; i++)
+        status = qn_kv_cache_arrays(feeds[i].session->cache, list);
     if (!status)
         status = qn_engine(mlx_eval(list));
-    mlx_vector_array_free(list);
+    if (list.ctx)
+        mlx_vector_array_free(list);
     return status;
 }
 
-static qn_status compute_locked(quern_session *s, const int32_t *ids, int count,
-                                bool last, qn_pick *pick)
+/* Gives each session that asked its row of the logits. */
+static qn_status hand_out(const qn_feed *feeds, size_t count, mlx_array logits)
 {
-    const quern_model *m = s->model;
-    qn_kv_rows rows = {s->cache, count};
-    if (!last) {
-        qn_status status =
-            qn_model_forward(m->model, NULL, ids, &rows, 1, true);
-        return status ? status : eval_cache(s->cache);
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        quern_session *s = feeds[i].session;
+        if (!feeds[i].last)
+            continue;
+        status = qn_engine(mlx_array_set(&s->logits, logits));
+        s->logits_row = i;
     }
+    return status;
+}
+
+static qn_status compute_last(const qn_feed *feeds, size_t count,
+                              const int32_t *ids, const qn_kv_rows *rows)
+{
+    const quern_model *m = feeds->session->model;
     mlx_array out[3] = {{NULL}, {NULL}, {NULL}};
-    size_t outputs = pick ? 3 : 1;
-    qn_status status = qn_model_forward(m->model, &out[0], ids, &rows, 1, true);
-    if (!status && pick)
-        status = add_pick(m, out[0], &out[1], &out[2]);
+    size_t outputs = 1;
+    for (size_t i = 0; i < count; i++)
+        outputs = feeds[i].pick ? 3 : outputs;
+    qn_status status =
+        qn_model_forward(m->model, &out[0], ids, rows, count, true);
+    if (!status && outputs > 1)
+        status = add_picks(m, out[0], &out[1], &out[2]);
     if (!status)
         status = qn_engine_eval(out, outputs);
-    if (!status && pick)
-        status = read_pick(pick, out[1], out[2]);
-    if (status && out[0].ctx)
-        mlx_array_free(out[0]);
-    else
-        s->logits = out[0];
-    for (size_t i = 1; i < 3; i++)
+    if (!status && outputs > 1)
+        status = read_picks(feeds, count, out[1], out[2]);
+    if (!status)
+        status = hand_out(feeds, count, out[0]);
+    for (size_t i = 0; i < 3; i++)
         if (out[i].ctx)
             mlx_array_free(out[i]);
     return status;
 }
 
-/* One chunk; the last one of an append gives logits. */
-static qn_status compute(quern_session *s, const int32_t *ids, int count,
-                         bool last, qn_pick *pick)
+static qn_status compute_locked(const qn_feed *feeds, size_t count,
+                                const int32_t *ids, const qn_kv_rows *rows)
 {
-    drop_logits(s);
-    pthread_mutex_lock(&s->model->lock);
-    qn_status status = compute_locked(s, ids, count, last, pick);
-    pthread_mutex_unlock(&s->model->lock);
-    for (int i = 0; i < count && !status; i++)
-        status = qn_ids_add(&s->ids, ids[i]);
+    for (size_t i = 0; i < count; i++)
+        if (feeds[i].last)
+            return compute_last(feeds, count, ids, rows);
+    const quern_model *m = feeds->session->model;
+    qn_status status = qn_model_forward(m->model, NULL, ids, rows, count, true);
+    return status ? status : eval_caches(feeds, count);
+}
+
+/* The ids of all feeds, one after the other, and whose they are. */
+static qn_status gather(const qn_feed *feeds, size_t count, int32_t **ids,
+                        qn_kv_rows **rows)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++)
+        total += (size_t)feeds[i].count;
+    *ids = qn_calloc(total, sizeof **ids);
+    *rows = qn_calloc(count, sizeof **rows);
+    if (!*ids || !*rows)
+        return QN_E_NOMEM;
+    int32_t *to = *ids;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to, feeds[i].ids, (size_t)feeds[i].count * sizeof *to);
+        to += feeds[i].count;
+        (*rows)[i] = (qn_kv_rows){feeds[i].session->cache, feeds[i].count};
+    }
+    return QN_OK;
+}
+
+static qn_status note_ids(const qn_feed *feed)
+{
+    qn_status status = QN_OK;
+    for (int i = 0; i < feed->count && !status; i++)
+        status = qn_ids_add(&feed->session->ids, feed->ids[i]);
+    return status;
+}
+
+qn_status qn_sessions_compute(const qn_feed *feeds, size_t count)
+{
+    int32_t *ids = NULL;
+    qn_kv_rows *rows = NULL;
+    pthread_mutex_t *lock = &feeds->session->model->lock;
+    for (size_t i = 0; i < count; i++)
+        drop_logits(feeds[i].session);
+    qn_status status = gather(feeds, count, &ids, &rows);
+    if (!status) {
+        pthread_mutex_lock(lock);
+        status = compute_locked(feeds, count, ids, rows);
+        pthread_mutex_unlock(lock);
+    }
+    qn_free(ids);
+    qn_free(rows);
+    for (size_t i = 0; i < count && !status; i++)
+        status = note_ids(&feeds[i]);
     if (status) {
         qn_error error;
         qn_error_save(&error);
-        quern_session_reset(s);
+        for (size_t i = 0; i < count; i++)
+            quern_session_reset(feeds[i].session);
         qn_error_restore(&error);
     }
     return status;
 }
 
-static qn_status check_ids(const quern_session *s, const int32_t *ids,
+qn_status qn_session_check(const quern_session *s, const int32_t *ids,
                            size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -189,7 +252,7 @@ static qn_status check_ids(const quern_session *s, const int32_t *ids,
     return QN_OK;
 }
 
-static bool take_cancel(quern_session *s)
+bool qn_session_take_cancel(quern_session *s)
 {
     return atomic_exchange(&s->cancelled, false);
 }
@@ -197,14 +260,15 @@ static bool take_cancel(quern_session *s)
 qn_status qn_session_append(quern_session *s, const int32_t *ids, size_t count,
                             qn_pick *pick, qn_progress_fn progress, void *data)
 {
-    qn_status status = check_ids(s, ids, count);
+    qn_status status = qn_session_check(s, ids, count);
     size_t chunk = (size_t)s->model->prefill_chunk;
     for (size_t done = 0; done < count && !status;) {
         size_t left = count - done, now = left < chunk ? left : chunk;
-        if (take_cancel(s))
+        if (qn_session_take_cancel(s))
             return qn_fail(QN_E_CANCELLED, "cancelled");
         bool last = now == left;
-        status = compute(s, ids + done, (int)now, last, last ? pick : NULL);
+        qn_feed feed = {s, ids + done, (int)now, last, last ? pick : NULL};
+        status = qn_sessions_compute(&feed, 1);
         done += now;
         if (!status && progress && !progress(data, done))
             return qn_fail(QN_E_CANCELLED, "cancelled");
@@ -217,8 +281,11 @@ qn_status qn_session_last(quern_session *s, const float **out)
     if (!s->logits.ctx)
         return qn_fail(QN_E_ARG, "no logits: the sequence is empty or was "
                                  "trimmed since the last feed");
-    *out = mlx_array_data_float32(s->logits);
-    return qn_engine_made(*out);
+    const float *rows = mlx_array_data_float32(s->logits);
+    qn_status status = qn_engine_made(rows);
+    if (!status)
+        *out = rows + s->logits_row * (size_t)s->model->vocab;
+    return status;
 }
 
 quern_status quern_session_feed(quern_session *s, const int32_t *ids,

@@ -37,6 +37,9 @@ q bench "$tiny" -p 2,3 -n 1,2 -d 0,5 -r 1 --warmup 0 --json
 check "lists make a grid" json "[(c['test'], c['depth']) for c in d] == [
     ('pp2', 0), ('pp3', 0), ('pp2', 5), ('pp3', 5),
     ('tg1', 0), ('tg2', 0), ('tg1', 5), ('tg2', 5)]"
+q bench "$tiny" -p 3 -n 2 -b 1,4 -r 1 --json
+check "a row for each batch" json "[(c['test'], c['batch']) for c in d] ==
+    [('pp3', 1), ('pp3', 4), ('tg2', 1), ('tg2', 4)]"
 q bench "$tiny" -p 0,3 -n 0 -r 1 --json
 check "0 leaves a test out" json "d['test'] == 'pp3'"
 q bench "$tiny" "$tiny/model.safetensors" -p 3 -n 0 -r 1 --json
@@ -50,7 +53,7 @@ fails 2 "depth and tokens together are 257, the context is 256" \
 fails 2 "depth and tokens together are 40, the context is 32" \
     bench "$tiny" --ctx 32 -p 40 -n 0
 fails 2 "--prompt 0 --decode 0: nothing to measure" bench "$tiny" -p 0 -n 0
-fails 4 "--batch 2: this version computes one sequence" bench "$tiny" -b 1,2
+fails 2 "--batch: expected at most 1024, found 2000" bench "$tiny" -b 1,2000
 fails 2 "--batch 0:" bench "$tiny" -b 0
 for list in "" "," "1," ",1" "1,,2" -1 x 1.5 99999999999; do
     fails 2 "--prompt ${list:-''}: expected whole numbers from 0 to" \

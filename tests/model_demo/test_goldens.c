@@ -1,7 +1,7 @@
 /* The demo model against the reference, as tests/vectors/goldens says: the
  * prompts and their ids, the log probabilities when the reference's tokens are
  * fed one by one, and the tokens when running freely. */
-#include "support/qn_test.h"
+#include "support/qn_feed.h"
 
 #include "base/json.h"
 
@@ -283,6 +283,19 @@ static void test_free_running_takes_the_same_tokens(void **state)
     }
 }
 
+/* Products in 8-bit integers and a cache of halves, as a server would have. */
+static void test_sequences_side_by_side(void **state)
+{
+    (void)state;
+    char *path = model_path();
+    quern_model *plain = NULL;
+    quern_error error;
+    check_quern(quern_model_load(&plain, path, NULL, &error), error);
+    qn_free(path);
+    check_feeds(plain);
+    quern_model_free(plain);
+}
+
 int main(void)
 {
     const char *skip = getenv("QUERN_SKIP_MODEL_TESTS");
@@ -294,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_prompts_and_ids_are_those_of_the_reference),
         cmocka_unit_test(test_logprobs_are_those_of_the_reference),
         cmocka_unit_test(test_free_running_takes_the_same_tokens),
+        cmocka_unit_test(test_sequences_side_by_side),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -1,0 +1,127 @@
+/* Several sequences side by side, on the tiny model of the fixtures. */
+#include "support/qn_feed.h"
+
+static const char *const fixture = "cases/fixtures/models/tiny";
+
+static quern_model *load(quern_dtype dtype, quern_dtype kv, int chunk)
+{
+    char *path = qn_path_join(QN_TEST_VECTORS, fixture);
+    quern_options options;
+    quern_model *model = NULL;
+    quern_error error_;
+    quern_options_init(&options);
+    options.dtype = dtype;
+    options.kv = kv;
+    options.prefill_chunk = chunk;
+    check_feed(quern_model_load(&model, path, &options, &error_));
+    qn_free(path);
+    return model;
+}
+
+static void test_rows_are_those_alone(void **state)
+{
+    (void)state;
+    static const quern_dtype types[][2] = {
+        {QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO},
+        {QUERN_DTYPE_F32, QUERN_DTYPE_F32},
+        {QUERN_DTYPE_BF16, QUERN_DTYPE_BF16},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        /* A chunk of 12 cuts prompts while others decode. */
+        for (int chunk = 0; chunk <= 12; chunk += 12) {
+            quern_model *model = load(types[i][0], types[i][1], chunk);
+            check_feeds(model);
+            quern_model_free(model);
+        }
+}
+
+static void test_a_cancelled_one_leaves(void **state)
+{
+    (void)state;
+    quern_model *model = load(QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO, 4);
+    quern_session *s[2];
+    quern_error error_;
+    static const int32_t ids[] = {5, 6, 7, 8, 9, 10};
+    for (int i = 0; i < 2; i++)
+        check_feed(quern_session_new(&s[i], model, &error_));
+    quern_session_cancel(s[1]);
+    quern_feed items[2] = {{.session = s[0], .ids = ids, .count = 6},
+                           {.session = s[1], .ids = ids, .count = 6}};
+    check_feed(quern_sessions_feed(items, 2, &error_));
+    assert_int_equal(items[0].status, QUERN_OK);
+    assert_int_equal(items[1].status, QUERN_E_CANCELLED);
+    assert_int_equal(quern_session_length(s[0]), 6);
+    assert_int_equal(quern_session_length(s[1]), 0);
+    check_feed(quern_sessions_feed(items + 1, 1, &error_));
+    assert_int_equal(quern_session_length(s[1]), 6);
+    for (int i = 0; i < 2; i++)
+        quern_session_free(s[i]);
+    quern_model_free(model);
+}
+
+static void test_wrong_items_are_refused(void **state)
+{
+    (void)state;
+    quern_model *model = load(QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO, 0);
+    quern_model *other = load(QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO, 0);
+    quern_session *s, *foreign;
+    quern_error error_;
+    static const int32_t ids[] = {5, 100000};
+    check_feed(quern_session_new(&s, model, &error_));
+    check_feed(quern_session_new(&foreign, other, &error_));
+    quern_feed items[2] = {{.session = s, .ids = ids, .count = 1},
+                           {.session = s, .ids = ids, .count = 1}};
+    assert_int_equal(quern_sessions_feed(items, 2, &error_), QUERN_E_ARG);
+    assert_non_null(strstr(error_.message, "0 and 1 are the same"));
+    items[1].session = foreign;
+    assert_int_equal(quern_sessions_feed(items, 2, &error_), QUERN_E_ARG);
+    assert_non_null(strstr(error_.message, "another model"));
+    items[0].count = 2;
+    assert_int_equal(quern_sessions_feed(items, 1, &error_), QUERN_E_ARG);
+    assert_non_null(strstr(error_.message, "found 100000"));
+    assert_int_equal(quern_session_length(s), 0);
+    check_feed(quern_sessions_feed(items, 0, &error_));
+    quern_session_free(s);
+    quern_session_free(foreign);
+    quern_model_free(model);
+    quern_model_free(other);
+}
+
+/* Memory runs out at every allocation of a step: an error, and no leak; the
+ * sequences of the step are empty, or as they were. */
+static quern_model *scarce;
+static qn_status feed_scenario(void)
+{
+    static const int32_t ids[] = {5, 6, 7};
+    quern_session *s[2] = {NULL, NULL};
+    quern_error error_;
+    quern_status status = quern_session_new(&s[0], scarce, &error_);
+    if (!status)
+        status = quern_session_new(&s[1], scarce, &error_);
+    quern_feed items[2] = {{.session = s[0], .ids = ids, .count = 3},
+                           {.session = s[1], .ids = ids, .count = 1}};
+    if (!status)
+        status = quern_sessions_feed(items, 2, &error_);
+    quern_session_free(s[0]);
+    quern_session_free(s[1]);
+    return (qn_status)status;
+}
+
+static void test_memory_may_run_out(void **state)
+{
+    (void)state;
+    scarce = load(QUERN_DTYPE_F32, QUERN_DTYPE_F16, 0);
+    each_alloc_may_fail(feed_scenario);
+    quern_model_free(scarce);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_are_those_alone),
+        cmocka_unit_test(test_a_cancelled_one_leaves),
+        cmocka_unit_test(test_wrong_items_are_refused),
+        cmocka_unit_test(test_memory_may_run_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
