@@ -42,7 +42,7 @@ cat >"$scratch/results" <<'JSON'
    "quern": {"median": 0.2, "least": 0.19, "most": 0.3},
    "llama": {"median": 0.5, "least": 0.4, "most": 0.6}}},
   "gemm": {"date": "d", "commit": "c", "seconds": 1, "others": 0, "data": {
-   "text": "CPU, avx512, 1 thread: 118 GFLOP/s\nxw M512 N512 K512           f32 1 GF  f32/blas 0.95  bf16/f32 1.20  f16/f32 1.00\n"}},
+   "text": "CPU, avx512, 1 thread: 118 GFLOP/s\nxw M512 N64 K32            f32  103.3 GF  87 %  bf16  110.3 GF  93 %  f16  111.3 GF  94 %  blas  110.5 GF  93 %  f32/blas 0.95  bf16/f32 1.20  f16/f32 1.00\n"}},
   "kernels": {"date": "d", "commit": "c", "seconds": 1, "others": 0,
    "missing": "it broke"}}}
 JSON
@@ -78,12 +78,29 @@ check "memory missed" missed Memory "prompt of 1471, answer of 64" "189 MB" \
 check "start met" not missed "Start to first token" "prompt of 40" "0.200 s" \
     "at most 0.250 s"
 check "products" missed "Dense products beside OpenBLAS" \
-    "xw M512 N512 K512, 1 thread, bf16/f32" 1.20 "at least 1.50"
+    "xw, 512 x 32 x 64" 1.20 "at least 1.50"
+check "rates of products" cell \
+    "| xw, 512 x 32 x 64 | 103.3 GF | 110.3 GF | 111.3 GF | 110.5 GF | 0.95 | 1.20 | **missed** bf16/f32 |"
 check "a part that failed" missed "Kernels beside the machine's limits" \
     "all of it" "not measured" "it broke"
 check "others on the machine" cell "| 1.30 **not quiet** |"
 check "quiet" cell "| 61 | 0.04 |"
 check "not quick" not cell "quick run"
+
+# Many cells of a group: one line in the list, each marked in the table.
+python3 - "$scratch/results" <<'PY'
+import json, sys
+results = json.load(open(sys.argv[1]))
+gemm = results["parts"]["gemm"]["data"]
+line = gemm["text"].splitlines()[1] + "\n"
+gemm["text"] += "".join(line.replace("1.20", f"1.{i}0") for i in range(5))
+json.dump(results, open(sys.argv[1], "w"))
+PY
+run python3 "$root/bench/report.py" "$scratch/results"
+check "a group in one line" missed "Dense products beside OpenBLAS" \
+    "bf16/f32, 1 thread: 6 of 6 cells, marked below" \
+    "from 1.00 (xw, 512 x 32 x 64)" "at least 1.50"
+check "each is marked" [ "$(grep -c '\*\*missed\*\* bf16/f32' "$scratch/out")" -eq 6 ]
 
 # bench.py with programs of our own.
 build=$scratch/build
