@@ -360,7 +360,7 @@ static qn_status half_product(const qn_bfdot_kernel *kernel, qn_bfdot dot,
         status = qn_cpu_result_floats(&job.dot.out, &wide, r);
     if (!status)
         status =
-            qn_cpu_scratch(&scratch, threads, QN_BFDOT_SCRATCH * sizeof(float),
+            qn_cpu_scratch(&scratch, threads, kernel->scratch * sizeof(float),
                            &job.scratch_stride);
     if (!status) {
         job.scratch = scratch->data;

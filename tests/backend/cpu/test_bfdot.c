@@ -32,8 +32,8 @@ static uint16_t *rows_of(size_t rows, size_t length, size_t gap, double scale,
     return p;
 }
 
-static problem problem_make(size_t m, size_t n, size_t k, bool along_k,
-                            double scale, uint64_t seed)
+static problem problem_make(const qn_bfdot_kernel *kernel, size_t m, size_t n,
+                            size_t k, bool along_k, double scale, uint64_t seed)
 {
     size_t gap = seed % 3;
     problem p = {.dot = {.m = m, .n = n, .k = k, .along_k = along_k}};
@@ -41,7 +41,7 @@ static problem problem_make(size_t m, size_t n, size_t k, bool along_k,
     p.w = along_k ? rows_of(n, k, gap, scale, &seed)
                   : rows_of(k, n, gap, scale, &seed);
     p.out = room(m * n * sizeof *p.out);
-    p.scratch = aligned_alloc(64, QN_BFDOT_SCRATCH * sizeof *p.scratch);
+    p.scratch = aligned_alloc(64, (kernel->scratch + 15) / 16 * 64);
     assert_non_null(p.scratch);
     p.dot.x = p.x;
     p.dot.w = p.w;
@@ -121,7 +121,7 @@ static void check_shape(const qn_bfdot_kernel *kernel, size_t m, size_t n,
                         size_t k, double scale, uint64_t seed)
 {
     for (int along_k = 0; along_k < 2; along_k++) {
-        problem p = problem_make(m, n, k, along_k, scale, seed);
+        problem p = problem_make(kernel, m, n, k, along_k, scale, seed);
         kernel->run(&p.dot, 0, m, 0, n, p.scratch);
         check_values(&p);
         check_parts(kernel, &p);
@@ -192,7 +192,7 @@ static void test_sizes(void **state)
 static void check_specials(const qn_bfdot_kernel *kernel)
 {
     for (int along_k = 0; along_k < 2; along_k++) {
-        problem p = problem_make(10, 6, 65, along_k, 1, 3);
+        problem p = problem_make(kernel, 10, 6, 65, along_k, 1, 3);
         p.x[3 * p.dot.x_stride + 64] = 0x7fc0;
         p.x[7 * p.dot.x_stride + 9] = 0x7f80;
         kernel->run(&p.dot, 0, 10, 0, 6, p.scratch);

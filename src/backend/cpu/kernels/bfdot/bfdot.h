@@ -12,10 +12,11 @@
  *
  * Order of the sum, for each level its own and the same for one row of x or
  * many, any tile and any thread count.  K falls into blocks, QN_BFDOT_DEPTH
- * where w lies along K, QN_BFDOT_COLUMN_DEPTH where it lies along N; blocks are
- * added in ascending order.  A block is, along K, as many partial sums as there
- * are float lanes, lane l over the pairs l, l + lanes ..., and then one fixed
- * tree; along N, and in tiles (AMX), one chain over ascending pairs. */
+ * where w lies along K, QN_BFDOT_COLUMN_DEPTH where it lies along N,
+ * QN_BFDOT_TILE_DEPTH in tiles; blocks are added in ascending order.  A block
+ * is, along K, as many partial sums as there are float lanes, lane l over the
+ * pairs l, l + lanes ..., and then one fixed tree; along N, and in tiles (AMX),
+ * one chain over ascending pairs. */
 #ifndef QN_CPU_BFDOT_H
 #define QN_CPU_BFDOT_H
 
@@ -28,11 +29,10 @@
 enum {
     QN_BFDOT_DEPTH = 2048,
     QN_BFDOT_COLUMN_DEPTH = 512,
+    QN_BFDOT_TILE_DEPTH = 1024,
     /* Ranges of columns and of rows begin at multiples of these. */
     QN_BFDOT_COLUMNS = 64,
-    QN_BFDOT_ROWS = 32,
-    /* Floats of scratch memory, aligned to 64 bytes, that a run takes. */
-    QN_BFDOT_SCRATCH = 96 * 1024
+    QN_BFDOT_ROWS = 32
 };
 
 /* Strides count elements; k is at least 1. */
@@ -48,9 +48,11 @@ typedef struct qn_bfdot {
 } qn_bfdot;
 
 typedef struct qn_bfdot_kernel {
-    /* Rows m0 .. m1 and columns n0 .. n1. */
+    /* Rows m0 .. m1 and columns n0 .. n1, with `scratch` floats of memory, on
+     * cache lines of its own. */
     void (*run)(const qn_bfdot *job, size_t m0, size_t m1, size_t n0, size_t n1,
                 float *scratch);
+    size_t scratch;
 } qn_bfdot_kernel;
 
 /* The best kernel that this processor has; NULL: multiply floats. */
