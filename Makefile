@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -26,6 +26,10 @@ check: build
 # The same calls of libmlxc.so and of MLX (tests/differential); part of check.
 check-differential: build
 	@tests/differential/check.sh $(BUILD) $(JOBS)
+
+# The kernels and their tests for aarch64, under qemu-user.
+check-arm:
+	@scripts/check-arm.sh $(BUILD)/arm
 
 # The unit tests under ASan + UBSan, then under TSan.
 check-sanitizers: deps
