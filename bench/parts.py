@@ -122,7 +122,8 @@ def batch_of(setup, model, sizes):
     """Tokens per second of each batch size."""
     text = output([setup.quern, "bench", model, "-p", "0", "-n", "64", "-b",
                    ",".join(map(str, sizes)), "-r",
-                   "1" if setup.quick else "3", "--json"])
+                   "1" if setup.quick else "3", "--json",
+                   "--progress", "none"])
     rates = {}
     for line in map(json.loads, text.splitlines()):
         rates[line["batch"]] = line["tokens_per_s"]

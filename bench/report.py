@@ -134,22 +134,26 @@ def threads_of(count):
     return f"{count} thread" + ("s" if count != 1 else "")
 
 
+def times(data):
+    return f"Rounds, in turns: {data['rounds']}; repetitions in each: " \
+           f"{data['reps']}."
+
+
 PEER_HEAD = ["model", "test", "threads", "quern, tokens/s",
              "llama.cpp, tokens/s", "ratio", "of rounds", "target",
              "of limit", ""]
 
 
 def show_demo(report, data):
-    report.add(f"Medians of {data['rounds']} rounds of {data['reps']} "
-               "repetitions, in turns; a ratio is the median of the ratios "
-               "of the rounds.", "")
+    report.add(f"{times(data)} A ratio is the median of the ratios of the "
+               "rounds.", "")
     report.table(PEER_HEAD, peer_rows(report, "demo", data["cells"], DEMO))
 
 
 def show_models(report, data):
     report.add("Random weights in the shape of Llama-3.2-1B, every matrix of "
-               f"one type (`bench/models.py`). {data['rounds']} rounds of "
-               f"{data['reps']}, in turns. llama.cpp can't read the MLX "
+               f"one type (`bench/models.py`). {times(data)} llama.cpp can't "
+               "read the MLX "
                "directory: beside it stands the file named, which has as many "
                "bits a weight.", "")
     report.table(PEER_HEAD, peer_rows(report, "models", data["cells"],
@@ -220,8 +224,8 @@ def show_start(report, data):
                             ours["median"], START, "{:.3f} s")
     report.add("`quern run` with the demo model: from starting the process to "
                "the first byte of the answer, with a warm file cache; "
-               f"{data['runs']} runs, in turns with a llama-bench process that "
-               "loads the same file and computes as long a prompt (without "
+               f"{data['runs']} runs, in turns with a llama-bench process "
+               "that loads the same file and computes as long a prompt (without "
                "tokenizer and text).", "")
     report.table(["prompt", "quern, s", "least to most", "target, s",
                   "llama-bench, s", "least to most", ""],
