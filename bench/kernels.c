@@ -320,56 +320,111 @@ static void attention_work(void *ctx)
                        a->scratch);
 }
 
+/* How keys and values lie: rows as in an array, or as caches hold them. */
+typedef enum storage { ROWS, BLOCKS, CODES } storage;
+
+static qn_attention attention_of(size_t q, size_t keys, size_t d, size_t group,
+                                 storage how, qn_dtype type, int bits)
+{
+    size_t item = qn_dtype_size(type);
+    size_t row = how == CODES ? d * (size_t)bits / 8 : d * item;
+    qn_attention job = {.queries = q,
+                        .group = group,
+                        .keys = keys,
+                        .d = d,
+                        .dv = d,
+                        .scale = 0.125f,
+                        .causal = true,
+                        .q_type = QN_FLOAT32,
+                        .k_type = type,
+                        .v_type = type,
+                        .out_type = QN_FLOAT32,
+                        .q = random_floats(q * group * d),
+                        .q_query = (int64_t)(group * d),
+                        .q_head = (int64_t)d,
+                        .k = room(keys * row),
+                        .k_row = (int64_t)d,
+                        .v = room(keys * row),
+                        .v_row = (int64_t)d,
+                        .k_blocks = how == BLOCKS,
+                        .out = room(q * group * d * sizeof(float)),
+                        .out_query = (int64_t)(group * d),
+                        .out_head = (int64_t)d};
+    if (how == CODES) {
+        job.bits = bits;
+        job.bits_group = 64;
+        job.k_row = job.v_row = (int64_t)row;
+        job.scale_type = QN_FLOAT16;
+        job.k_scales = job.k_biases = job.v_scales = job.v_biases =
+            room(keys * (d / 64) * 2);
+    }
+    return job;
+}
+
+static void free_attention(qn_attention *job)
+{
+    free((void *)(uintptr_t)job->q);
+    free((void *)(uintptr_t)job->k);
+    free((void *)(uintptr_t)job->v);
+    free((void *)(uintptr_t)job->k_scales);
+    free(job->out);
+}
+
+static void bench_attention_case(qn_isa isa, const qn_attention *job,
+                                 const char *stored, double bytes)
+{
+    attention_job a = {.kernel = qn_attention_at(isa), .job = *job};
+    a.scratch = room(a.kernel->scratch(&a.job, a.kernel->block(&a.job)) *
+                     sizeof(float));
+    size_t q = job->queries, keys = job->keys;
+    double pairs =
+        (double)q * (double)(keys - q) + (double)q * (double)(q + 1) / 2;
+    char what[64];
+    snprintf(what, sizeof what, "%zu x %zu, D %zu, group %zu, %s", q, keys,
+             job->d, job->group, stored);
+    report_kernel("attention", isa, what, best_time(attention_work, &a),
+                  4 * pairs * (double)(job->group * job->d), bytes);
+    free(a.scratch);
+}
+
 static void bench_attention(qn_isa isa)
 {
     static const struct {
         size_t queries, keys, d, group;
+        storage how;
         qn_dtype type;
+        int bits;
+        const char *name;
     } cases[] = {
-        {1, 512, 64, 3, QN_FLOAT16},    {1, 8192, 64, 3, QN_FLOAT16},
-        {1, 8192, 128, 4, QN_FLOAT16},  {1, 8192, 64, 3, QN_FLOAT32},
-        {1, 8192, 64, 3, QN_BFLOAT16},  {512, 512, 64, 3, QN_FLOAT16},
-        {512, 4096, 64, 3, QN_FLOAT16}, {512, 4096, 128, 4, QN_FLOAT32}};
+        {1, 512, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
+        {1, 8192, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
+        {1, 8192, 128, 4, ROWS, QN_FLOAT16, 0, "f16"},
+        {1, 8192, 64, 3, ROWS, QN_FLOAT32, 0, "f32"},
+        {1, 8192, 64, 3, ROWS, QN_BFLOAT16, 0, "bf16"},
+        {512, 512, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
+        {512, 4096, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
+        {512, 4096, 128, 4, ROWS, QN_FLOAT32, 0, "f32"},
+        {512, 4096, 64, 3, BLOCKS, QN_FLOAT16, 0, "f16 cache"},
+        {1, 16384, 64, 3, BLOCKS, QN_FLOAT32, 0, "f32 cache"},
+        {1, 16384, 64, 3, BLOCKS, QN_FLOAT16, 0, "f16 cache"},
+        {1, 16384, 64, 3, BLOCKS, QN_BFLOAT16, 0, "bf16 cache"},
+        {1, 16384, 64, 3, CODES, QN_FLOAT16, 8, "affine8 cache"},
+        {1, 16384, 64, 3, CODES, QN_FLOAT16, 4, "affine4 cache"},
+        {1, 16384, 128, 4, BLOCKS, QN_FLOAT16, 0, "f16 cache"},
+        {1, 16384, 128, 4, CODES, QN_FLOAT16, 8, "affine8 cache"},
+        {1, 16384, 128, 4, CODES, QN_FLOAT16, 4, "affine4 cache"},
+    };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        size_t q = cases[c].queries, keys = cases[c].keys, d = cases[c].d;
-        size_t group = cases[c].group, item = qn_dtype_size(cases[c].type);
-        attention_job a = {.kernel = qn_attention_at(isa)};
-        a.job = (qn_attention){.queries = q,
-                               .group = group,
-                               .keys = keys,
-                               .d = d,
-                               .dv = d,
-                               .scale = 0.125f,
-                               .causal = true,
-                               .q_type = QN_FLOAT32,
-                               .k_type = cases[c].type,
-                               .v_type = cases[c].type,
-                               .out_type = QN_FLOAT32,
-                               .q = random_floats(q * group * d),
-                               .q_query = (int64_t)(group * d),
-                               .q_head = (int64_t)d,
-                               .k = room(keys * d * item),
-                               .k_row = (int64_t)d,
-                               .v = room(keys * d * item),
-                               .v_row = (int64_t)d,
-                               .out = room(q * group * d * sizeof(float)),
-                               .out_query = (int64_t)(group * d),
-                               .out_head = (int64_t)d};
-        a.scratch = room(a.kernel->scratch(&a.job, a.kernel->block(&a.job)) *
-                         sizeof(float));
-        double pairs =
-            (double)q * (double)(keys - q) + (double)q * (double)(q + 1) / 2;
-        char what[64];
-        snprintf(what, sizeof what, "%zu x %zu, D %zu, group %zu, %s", q, keys,
-                 d, group, qn_dtype_name(cases[c].type));
-        report_kernel("attention", isa, what, best_time(attention_work, &a),
-                      4 * pairs * (double)(group * d),
-                      q == 1 ? 2.0 * (double)(keys * d * item) : 0);
-        free((void *)(uintptr_t)a.job.q);
-        free((void *)(uintptr_t)a.job.k);
-        free((void *)(uintptr_t)a.job.v);
-        free(a.job.out);
-        free(a.scratch);
+        size_t keys = cases[c].keys, d = cases[c].d;
+        qn_attention job =
+            attention_of(cases[c].queries, keys, d, cases[c].group,
+                         cases[c].how, cases[c].type, cases[c].bits);
+        double row = cases[c].bits
+                         ? (double)d * cases[c].bits / 8 + 4 * (double)(d / 64)
+                         : (double)(d * qn_dtype_size(job.k_type));
+        bench_attention_case(isa, &job, cases[c].name,
+                             job.queries == 1 ? 2 * (double)keys * row : 0);
+        free_attention(&job);
     }
 }
 

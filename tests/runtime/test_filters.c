@@ -215,6 +215,35 @@ static void test_top_k_keeps_low_ids_among_equals(void **state)
     }
 }
 
+/* Long lists go another way: a bound from spans. */
+static void test_top_k_of_many(void **state)
+{
+    (void)state;
+    enum { MANY = 5000 };
+    static float lp[MANY], found[MANY];
+    static int32_t scratch[MANY];
+    for (int round = 0; round < 100; round++) {
+        int n = MANY - round % 70, k = 1 + (int)(uniform() * 45);
+        for (int i = 0; i < n; i++) {
+            double x = uniform();
+            lp[i] = round % 4 == 0   ? (float)-x
+                    : round % 4 == 1 ? (float)floor(-200 * x)
+                    : round % 4 == 2 ? (x < 0.99 ? -INFINITY : (float)-x)
+                                     : (x < 0.5 ? -0.0F : 0.0F);
+        }
+        memcpy(found, lp, sizeof lp);
+        qn_filter_top_k(found, n, k, scratch);
+        for (int i = 0; i < n; i++) {
+            int before = 0;
+            if (isinf(lp[i]))
+                continue;
+            for (int j = 0; j < n && before < k; j++)
+                before += lp[j] > lp[i] || (lp[j] == lp[i] && j < i);
+            assert_true(before < k ? found[i] == lp[i] : isinf(found[i]));
+        }
+    }
+}
+
 static void test_values_that_mean_off_change_nothing(void **state)
 {
     (void)state;
@@ -242,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_typical_keeps_the_nearest_to_the_entropy),
         cmocka_unit_test(test_xtc_keeps_the_least_of_the_likely),
         cmocka_unit_test(test_top_k_keeps_low_ids_among_equals),
+        cmocka_unit_test(test_top_k_of_many),
         cmocka_unit_test(test_values_that_mean_off_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
