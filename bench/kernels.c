@@ -644,6 +644,35 @@ static void bench_quantized(int m, int n, int k)
                   m <= 8 ? (double)n * k * 0.625 : 0);
 }
 
+/* Modes without biases: 4 or 8 bits, scales of a byte. */
+static void bench_mode(qn_quant_mode mode, const char *name, int m, int n,
+                       int k)
+{
+    qn_quant_params p;
+    memset(&p, 0, sizeof p);
+    p.mode = mode;
+    p.group_size = mode == QN_QUANT_NVFP4 ? 16 : 32;
+    p.bits = mode == QN_QUANT_MXFP8 ? 8 : 4;
+    p.transpose = true;
+    node_job job = {.op = QN_OP_QUANTIZED_MATMUL,
+                    .params = &p,
+                    .params_size = sizeof p,
+                    .ninputs = 3,
+                    .shape = {m, n},
+                    .ndim = 2};
+    job.inputs[0] = zeros(QN_FLOAT32, (int[]){m, k}, 2);
+    job.inputs[1] = zeros(QN_UINT32, (int[]){n, k * p.bits / 32}, 2);
+    job.inputs[2] = zeros(QN_UINT8, (int[]){n, k / p.group_size}, 2);
+    /* Numbers like those of a model: the byte 0 is a rare, slow scale. */
+    memset(qn_array_data(job.inputs[1]), 0x35, job.inputs[1]->size * 4);
+    memset(qn_array_data(job.inputs[2]), 120, job.inputs[2]->size);
+    char what[64];
+    snprintf(what, sizeof what, "%s matmul, M %d, N %d, K %d", name, m, n, k);
+    run_node_case(&job, what, 2.0 * m * n * k,
+                  m <= 8 ? (double)n * k * (p.bits + 8.0 / p.group_size) / 8
+                         : 0);
+}
+
 static void bench_dense(int m, int n, int k, bool transposed)
 {
     node_job job = {
@@ -813,6 +842,26 @@ static void bench_nodes(void)
     bench_sdpa(512, 8192, 32, 8, 64);
 }
 
+/* What has no panels, or has them and is computed with floats. */
+static void bench_modes(void)
+{
+    qn_backend_register(QN_DEVICE_CPU, qn_backend_cpu());
+    for (int m = 1; m <= 8; m *= 2) {
+        bench_mode(QN_QUANT_MXFP8, "mxfp8", m, 32768, 2048);
+        bench_mode(QN_QUANT_MXFP4, "mxfp4", m, 32768, 2048);
+    }
+    bench_mode(QN_QUANT_MXFP8, "mxfp8", 512, 2048, 2048);
+    bench_mode(QN_QUANT_MXFP4, "mxfp4", 512, 2048, 2048);
+}
+
+static bool is_wanted(int argc, char **argv, const char *name)
+{
+    bool wanted = argc < 2;
+    for (int i = 1; i < argc; i++)
+        wanted |= !strcmp(argv[i], name);
+    return wanted;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -824,21 +873,17 @@ int main(int argc, char **argv)
                     {"rows", bench_rows}};
     measure_limits();
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
-        bool wanted = argc < 2;
-        for (int i = 1; i < argc; i++)
-            wanted |= !strcmp(argv[i], families[f].name);
+        bool wanted = is_wanted(argc, argv, families[f].name);
         for (int isa = QN_ISA_COUNT - 1; wanted && isa >= 0; isa--)
             if (limits.flops[isa] > 0)
                 families[f].run((qn_isa)isa);
     }
-    bool nodes = argc < 2, panels = argc < 2;
-    for (int i = 1; i < argc; i++)
-        panels |= !strcmp(argv[i], "panel");
+    bool panels = is_wanted(argc, argv, "panel");
     for (int isa = QN_ISA_COUNT - 1; panels && isa >= 0; isa--)
         bench_panels((qn_isa)isa);
-    for (int i = 1; i < argc; i++)
-        nodes |= !strcmp(argv[i], "nodes");
-    if (nodes)
+    if (is_wanted(argc, argv, "modes"))
+        bench_modes();
+    if (is_wanted(argc, argv, "nodes"))
         bench_nodes();
     return 0;
 }

@@ -72,12 +72,15 @@ bool qn_cpu_packed_open(qn_cpu_packed *p, const qn_quant_params *q,
     if (!supported(q, packed, &p->format))
         return false;
     bool affine = q->mode == QN_QUANT_AFFINE;
+    bool direct = affine || q->mode == QN_QUANT_MXFP8;
+    if (q->mode == QN_QUANT_MXFP8)
+        p->format = QN_ROW_E4M3;
     p->q = q;
     p->w = packed[0];
     p->scales = packed[1];
     p->biases = affine ? packed[2] : NULL;
     p->kernel = qn_rowdot_pick();
-    p->direct = affine && q->transpose;
+    p->direct = direct && q->transpose;
     p->n = n;
     p->k = k;
     p->step = q->transpose ? QN_ROWDOT_ROWS : QN_GEMM_COLUMNS;
@@ -98,14 +101,6 @@ static float float_of(uint32_t bits)
 
 /* Exponent and fraction go where a float has them; the smallest numbers, whose
  * fraction has no leading 1, are multiples of the first. */
-static inline float e2m1(uint32_t code)
-{
-    uint32_t size = code & 7;
-    float value =
-        size < 2 ? (float)size * 0.5f : float_of((size << 22) + (126u << 23));
-    return code & 8 ? -value : value;
-}
-
 static inline float e4m3(uint32_t code)
 {
     uint32_t size = code & 127;
@@ -122,29 +117,6 @@ static inline float scale_of(qn_quant_mode mode, uint8_t code)
                               : qn_e8m0_to_f32(code);
 }
 
-static void unpack_float(float *dst, const uint8_t *w, const uint8_t *scales,
-                         size_t count, const qn_quant_params *q)
-{
-    size_t group = (size_t)q->group_size;
-    for (size_t g = 0; g * group < count; g++, dst += group) {
-        float s = scale_of(q->mode, scales[g]);
-        if (q->mode == QN_QUANT_MXFP8) {
-            for (size_t i = 0; i < group; i++)
-                dst[i] = e4m3(w[i]) * s;
-            w += group;
-            continue;
-        }
-        float table[16];
-        for (uint32_t i = 0; i < 16; i++)
-            table[i] = e2m1(i) * s;
-        for (size_t i = 0; i < group / 2; i++) {
-            dst[2 * i] = table[w[i] & 15];
-            dst[2 * i + 1] = table[w[i] >> 4];
-        }
-        w += group / 2;
-    }
-}
-
 /* Elements first .. first + count - 1 of the packed row that begins at these
  * elements, all whole groups, in their natural order.  `factors` has room for
  * 2 floats per group. */
@@ -157,7 +129,9 @@ static void unpack(const qn_cpu_packed *p, float *dst, const int64_t *at,
     const uint8_t *w = bytes_at(p->w, at[0]) + first * (size_t)q->bits / 8;
     const uint8_t *scales = bytes_at(p->scales, at[1] + (int64_t)skip);
     if (!p->biases) {
-        unpack_float(dst, w, scales, count, q);
+        for (size_t g = 0; g < groups; g++)
+            factors[g] = scale_of(q->mode, scales[g]);
+        p->kernel->unpack_small(dst, w, factors, count, q->group_size, q->bits);
         return;
     }
     const uint8_t *biases = bytes_at(p->biases, at[2] + (int64_t)skip);
@@ -210,13 +184,15 @@ static void direct_columns(const qn_cpu_packed *p,
                      .w_stride = row_stride(p->w) * 4,
                      .group = p->q->group_size,
                      .scale_type = p->scales->dtype,
-                     .bias_type = p->biases->dtype,
                      .scales = bytes_at(p->scales, rows->at[1]),
-                     .biases = bytes_at(p->biases, rows->at[2]),
                      .scale_stride = row_stride(p->scales),
-                     .bias_stride = row_stride(p->biases),
                      .out = rows->out,
                      .out_stride = p->n};
+    if (p->biases) {
+        dot.bias_type = p->biases->dtype;
+        dot.biases = bytes_at(p->biases, rows->at[2]);
+        dot.bias_stride = row_stride(p->biases);
+    }
     p->kernel->run(&dot, n0, n1, scratch);
 }
 

@@ -17,7 +17,7 @@ typedef struct qn_cpu_packed {
     const qn_array *w, *scales, *biases; /* biases: NULL for most modes */
     const qn_rowdot_kernel *kernel;
     bool direct;          /* codes go to the kernel */
-    qn_row_format format; /* of the codes, affine mode */
+    qn_row_format format; /* of affine codes, or E4M3: where direct */
     size_t n, k;          /* columns of the result; what is summed over */
     size_t step;          /* column ranges begin at multiples of this */
 } qn_cpu_packed;

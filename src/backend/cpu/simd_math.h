@@ -37,6 +37,26 @@ VF_INLINE VF vf_load_any(const void *p, size_t i, qn_dtype type)
     return vf_load_bf16((const uint16_t *)p + i);
 }
 
+/* VF_LANES bytes with a sign, 4 bits of exponent, biased by 7, and 3 of
+ * fraction: as a float16, with one more bit of exponent, such a number is 2^8
+ * times too small. */
+VF_INLINE VF vf_load_e4m3(const uint8_t *p)
+{
+    uint16_t half[VF_LANES];
+    for (int i = 0; i < VF_LANES; i++)
+        half[i] = (uint16_t)((p[i] & 127) << 7 | (p[i] & 128) << 8);
+    return vf_mul(vf_load_f16(half), vf_set1(256.0f));
+}
+
+/* 2^(e - 127) of VF_LANES bytes e: the exponent, but for 0, which is a
+ * subnormal number, and 255, which is NaN. */
+VF_INLINE VF vf_load_e8m0(const uint8_t *p)
+{
+    VI e = __builtin_convertvector(vf_load_u8(p), VI);
+    VI odd = (VI)((e == 0) | (e == 255)) & 0x00400000;
+    return (VF)(e << 23 | odd);
+}
+
 VF_INLINE void vf_store_any(void *p, size_t i, VF v, qn_dtype type)
 {
     if (type == QN_FLOAT32)

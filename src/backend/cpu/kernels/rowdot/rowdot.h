@@ -33,7 +33,8 @@ typedef enum qn_row_format {
     QN_ROW_Q4,
     QN_ROW_Q5,
     QN_ROW_Q6,
-    QN_ROW_Q8
+    QN_ROW_Q8,
+    QN_ROW_E4M3 /* the small floats of mxfp8 */
 } qn_row_format;
 
 typedef struct qn_rowdot {
@@ -49,6 +50,7 @@ typedef struct qn_rowdot {
      * codes, rows scale_stride elements apart. */
     int group;
     qn_dtype scale_type, bias_type; /* float32, float16, bfloat16 */
+    /* E4M3: scales are bytes e, 2^(e - 127), of type uint8; no biases. */
     const uint8_t *scales, *biases;
     size_t scale_stride, bias_stride;
     float *out;
@@ -70,6 +72,10 @@ typedef struct qn_rowdot_kernel {
     void (*unpack)(float *dst, const uint8_t *w, const float *scales,
                    const float *biases, size_t k, int group,
                    qn_row_format format);
+    /* The same for the numbers of mxfp8 (bits 8) or mxfp4 and nvfp4 (4), with a
+     * scale for each group of 16 or 32. */
+    void (*unpack_small)(float *dst, const uint8_t *w, const float *scales,
+                         size_t k, int group, int bits);
 } qn_rowdot_kernel;
 
 /* The best kernel that this processor has. */
