@@ -10,6 +10,7 @@
 struct qn_kv_cache {
     qn_kv_shape shape;
     int length;
+    int expected; /* tokens that are on the way */
     int count;
     qn_kv_part **parts;
 };
@@ -50,6 +51,12 @@ int qn_kv_cache_length(const qn_kv_cache *cache)
     return cache->length;
 }
 
+void qn_kv_cache_expect(qn_kv_cache *cache, int length)
+{
+    assert(length >= 0 && length <= cache->shape.limit);
+    cache->expected = length;
+}
+
 void qn_kv_cache_advance(qn_kv_cache *cache, int count)
 {
     assert(count >= 0 && count <= cache->shape.limit - cache->length);
@@ -72,7 +79,7 @@ void qn_kv_cache_reset(qn_kv_cache *cache)
 {
     for (int i = 0; i < cache->count; i++)
         cache->parts[i]->kind->reset(cache->parts[i]);
-    cache->length = 0;
+    cache->length = cache->expected = 0;
 }
 
 size_t qn_kv_token_bytes(const qn_kv_shape *shape)
@@ -105,7 +112,7 @@ qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
                        const qn_attention *how, mlx_stream s)
 {
     assert(count);
-    qn_kv_share one = {NULL, 0, 0}, *shares = &one;
+    qn_kv_share one = {NULL, 0, 0, 0}, *shares = &one;
     if (count > 1)
         shares = qn_calloc(count, sizeof *shares);
     if (!shares)
@@ -113,8 +120,8 @@ qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
     for (size_t i = 0; i < count; i++) {
         const qn_kv_cache *cache = rows[i].cache;
         assert(layer >= 0 && layer < cache->count);
-        shares[i] =
-            (qn_kv_share){cache->parts[layer], cache->length, rows[i].count};
+        shares[i] = (qn_kv_share){cache->parts[layer], cache->length,
+                                  rows[i].count, cache->expected};
     }
     const qn_kv_kind *kind = rows->cache->parts[layer]->kind;
     qn_status status = kind->attend(shares, count, out, q, k, v, how, s);

@@ -40,6 +40,9 @@ void qn_kv_cache_free(qn_kv_cache *cache);
 
 /* Tokens that are stored, which is also the position of the next one. */
 int qn_kv_cache_length(const qn_kv_cache *cache);
+/* Says that the sequence will have `length` tokens before long, so that storage
+ * grows once for all of a prompt that is fed in pieces. */
+void qn_kv_cache_expect(qn_kv_cache *cache, int length);
 /* To be called after all layers have taken `count` further tokens. */
 void qn_kv_cache_advance(qn_kv_cache *cache, int count);
 /* Forgets the tokens from `length` on; false when a part can't. */

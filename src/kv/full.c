@@ -94,7 +94,8 @@ static qn_status open_share(quern_kv_step *out, const qn_kv_share *share,
     if (share->count > shape->limit - share->offset)
         return qn_fail(QN_E_INTERNAL, "KV cache: %d tokens, room for %d", end,
                        shape->limit);
-    qn_status status = end > full->capacity ? grow(full, end, s) : QN_OK;
+    int need = share->expected > end ? share->expected : end;
+    qn_status status = end > full->capacity ? grow(full, need, s) : QN_OK;
     *out = (quern_kv_step){full->arrays, share->offset, share->count};
     return status;
 }

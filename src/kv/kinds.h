@@ -6,10 +6,11 @@
 
 typedef struct qn_kv_part qn_kv_part;
 
-/* The next `count` tokens of a sequence of which `offset` are stored. */
+/* The next `count` tokens of a sequence of which `offset` are stored and that
+ * will have `expected` soon. */
 typedef struct qn_kv_share {
     qn_kv_part *part;
-    int offset, count;
+    int offset, count, expected;
 } qn_kv_share;
 
 typedef struct qn_kv_kind {

@@ -95,6 +95,9 @@ quern_status quern_sessions_feed(quern_feed *items, size_t count,
         for (size_t i = 0; i < count; i++) {
             items[i].status = QUERN_OK;
             parts[i].item = &items[i];
+            qn_kv_cache_expect(
+                items[i].session->cache,
+                (int)(items[i].session->ids.size + items[i].count));
         }
         status = run_steps(parts, feeds, count);
     } else {

@@ -16,7 +16,7 @@
 
 enum {
     DEFAULT_CTX = 8192,
-    DEFAULT_CHUNK = 512,
+    DEFAULT_CHUNK = 256,
     MAX_CHUNK = 65536,
     MAX_THREADS = 512,
     KV_STEP = 256,

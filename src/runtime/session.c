@@ -262,6 +262,8 @@ qn_status qn_session_append(quern_session *s, const int32_t *ids, size_t count,
 {
     qn_status status = qn_session_check(s, ids, count);
     size_t chunk = (size_t)s->model->prefill_chunk;
+    if (!status)
+        qn_kv_cache_expect(s->cache, (int)(s->ids.size + count));
     for (size_t done = 0; done < count && !status;) {
         size_t left = count - done, now = left < chunk ? left : chunk;
         if (qn_session_take_cancel(s))
