@@ -99,7 +99,7 @@ typedef struct quern_options {
      * may use.  They belong to the process: the last load that names a number
      * decides. */
     int threads;
-    /* Prompt tokens that are computed in one piece; 0: 512. */
+    /* Prompt tokens that are computed in one piece; 0: 256. */
     int prefill_chunk;
     /* Reads headers, tokenizer and template, not the weights: for
      * quern_model_info and quern_model_tensor.  Sessions can't be made. */
