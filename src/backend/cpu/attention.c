@@ -253,33 +253,23 @@ qn_status qn_cpu_attend(qn_attention_part *parts, size_t count)
     return status;
 }
 
-static bool supported(qn_dtype type)
-{
-    return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
-}
-
-/* Elements along the last axis are neighbours. */
-static bool rows_contiguous(const qn_array *array)
-{
-    return array->strides[3] == 1 || array->shape[3] == 1;
-}
-
 static bool can_run(const qn_node *node, const qn_sdpa_params *p)
 {
     const qn_array *out = node->outputs[0];
-    if (!out->size || !node->inputs[1]->size || !node->inputs[2]->size)
+    if (!out->size)
         return false;
     for (int i = 0; i < 3; i++)
-        if (node->inputs[i]->ndim != 4 || !supported(node->inputs[i]->dtype) ||
-            !rows_contiguous(node->inputs[i]))
+        if (node->inputs[i]->ndim != 4 ||
+            !qn_cpu_narrow_float(node->inputs[i]->dtype) ||
+            !qn_cpu_rows_contiguous(node->inputs[i]))
             return false;
     if (p->has_mask) {
         const qn_array *mask = node->inputs[3];
         if (mask->ndim != 4 ||
-            (mask->dtype != QN_BOOL && !supported(mask->dtype)))
+            (mask->dtype != QN_BOOL && !qn_cpu_narrow_float(mask->dtype)))
             return false;
     }
-    return supported(out->dtype);
+    return qn_cpu_narrow_float(out->dtype);
 }
 
 /* Everything but where the output is. */
@@ -353,7 +343,7 @@ qn_status qn_cpu_attention(qn_node *node, bool *done)
     qn_status status = QN_OK;
     if (p->has_sinks) {
         const qn_array *source = node->inputs[3 + p->has_mask];
-        if (!supported(source->dtype) || source->ndim != 1)
+        if (!qn_cpu_narrow_float(source->dtype) || source->ndim != 1)
             return QN_OK;
         status = qn_cpu_sinks(&part.job.sinks, &sinks, source);
     }

@@ -13,13 +13,11 @@
  * speed, measured).  The sums of two steps are taken from tiles while the next
  * two are multiplied.
  *
- * What bounds it: 117 to 132 GMAC/s a core of a Xeon of the Sapphire Rapids kind,
- * where VNNI has 97 to 103.  Of about 90 cycles a step, tile instructions alone
- * take 46 (16 of them the multiplication: loads and stores of tiles are the
- * rest), and what makes floats of the sums 30 more. */
+ * What bounds it: 117 to 132 GMAC/s a core of a Xeon of the Sapphire Rapids
+ * kind, where VNNI has 97 to 103.  Of about 90 cycles a step, tile instructions
+ * alone take 46 (16 of them the multiplication: loads and stores of tiles are
+ * the rest), and what makes floats of the sums 30 more. */
 #include "panel.h"
-
-#include "backend/cpu/simd_avx512.h"
 #include "vnni.h"
 
 #undef FN

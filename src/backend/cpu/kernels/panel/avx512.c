@@ -1,7 +1,6 @@
 /* avx512.c: products in 8-bit integers for AVX-512 without VNNI. */
 #include "panel.h"
-
-#include "backend/cpu/simd_avx512.h"
+#include "words_avx512.h"
 
 #define TILE_M 4
 #define FEW_TILES
@@ -28,13 +27,5 @@ VF_INLINE __m512i dot_words(__m512i acc, __m512i c, __m512i q, int bits)
     return dot_bytes(_mm512_add_epi32(acc, _mm512_slli_epi32(sum, 4)),
                      _mm512_and_si512(c, low), q);
 }
-
-#define vi_table(p)                                                            \
-    _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define vi_lookup(t, c) _mm512_shuffle_epi8((__m512i)(t), (__m512i)(c))
-#define vi_bytes(to, v)                                                        \
-    _mm_storeu_si128((__m128i *)(void *)(to),                                  \
-                     _mm512_cvtepi32_epi8((__m512i)(v)))
-#define vf_fused(a, b, c) vf_fma(a, b, c)
 
 #include "panel.inc"
