@@ -21,6 +21,28 @@ typedef enum qn_op {
     QN_OP_COUNT
 } qn_op;
 
+/* Numbers inside of a family, from 0: for tables with a row per op of it. */
+enum {
+#define QN_UNARY(id, ...) QN_UNARY_##id,
+#include "ops.def"
+    QN_UNARY_COUNT
+};
+enum {
+#define QN_BINARY(id, ...) QN_BINARY_##id,
+#include "ops.def"
+    QN_BINARY_COUNT
+};
+enum {
+#define QN_REDUCE(id, ...) QN_REDUCE_##id,
+#include "ops.def"
+    QN_REDUCE_COUNT
+};
+enum {
+#define QN_SCAN(id, ...) QN_SCAN_##id,
+#include "ops.def"
+    QN_SCAN_COUNT
+};
+
 typedef enum qn_op_family {
     QN_FAMILY_UNARY,
     QN_FAMILY_BINARY,
@@ -51,6 +73,7 @@ typedef struct qn_op_info {
     const char *id;   /* "ADD" */
     const char *name; /* "add" */
     qn_op_family family;
+    int place;         /* the number inside of a regular family */
     qn_op_types types; /* regular families */
     qn_op_result result;
     int inputs; /* -1: any number */

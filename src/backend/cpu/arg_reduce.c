@@ -113,7 +113,8 @@ qn_status qn_cpu_arg_reduce(qn_node *node, bool *done)
                    .size = qn_array_itemsize(in)};
     job.place =
         p->max ? &kernel->largest[in->dtype] : &kernel->smallest[in->dtype];
-    job.extreme = &kernel->loops[p->max ? QN_OP_MAX : QN_OP_MIN][in->dtype];
+    job.extreme =
+        &kernel->loops[p->max ? QN_REDUCE_MAX : QN_REDUCE_MIN][in->dtype];
     qn_lines_make(&job.lines, in->shape, in->ndim, p->axis,
                   (const int64_t *[]){in->strides}, 1);
     const qn_plan *outer = &job.lines.outer;

@@ -354,9 +354,8 @@ qn_status qn_cpu_reduce(qn_node *node, bool *done)
     plan_axes(&job, in, node->params);
     const qn_reduce_kernel *kernel = qn_reduce_pick();
     bool staged = job.kind == QN_REDUCE_STRIDED;
-    job.loop =
-        &kernel
-             ->loops[node->op][staged ? qn_value_dtype(in->dtype) : in->dtype];
+    job.loop = &kernel->loops[qn_op_info_of(node->op)->place]
+                             [staged ? qn_value_dtype(in->dtype) : in->dtype];
     if (!job.loop->size || !plan_store(&job, node->op))
         return QN_OK;
     qn_status status = qn_array_alloc(job.out);

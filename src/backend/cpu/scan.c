@@ -111,13 +111,15 @@ qn_status qn_cpu_scan(qn_node *node, bool *done)
     if (status)
         return status;
     *done = true;
-    scan_job job = {.node = node,
-                    .loop = &qn_scan_pick()->loops[node->op][in->dtype],
-                    .in = in,
-                    .out = out,
-                    .n = (size_t)in->shape[p->axis],
-                    .reverse = p->reverse,
-                    .inclusive = p->inclusive};
+    scan_job job = {
+        .node = node,
+        .loop =
+            &qn_scan_pick()->loops[qn_op_info_of(node->op)->place][in->dtype],
+        .in = in,
+        .out = out,
+        .n = (size_t)in->shape[p->axis],
+        .reverse = p->reverse,
+        .inclusive = p->inclusive};
     qn_lines_make(&job.lines, in->shape, in->ndim, p->axis,
                   (const int64_t *[]){out->strides, in->strides}, 2);
     const qn_plan *outer = &job.lines.outer;

@@ -21,16 +21,19 @@
 #include "ops/ops.def"
 
 #define ENTRY(dtype, S, T, P, id)                                              \
-    [QN_OP_##id][QN_##dtype] = binary_##id##_##dtype,
+    [QN_BINARY_##id][QN_##dtype] = binary_##id##_##dtype,
 #define QN_BINARY(id, name, types, result, gradient, element, doc)             \
     QN_EACH_##types(ENTRY, id)
-static const qn_ref_kernel kernels[QN_OP_COUNT][QN_DTYPE_COUNT] = {
+static const qn_ref_kernel kernels[QN_BINARY_COUNT][QN_DTYPE_COUNT] = {
 #include "ops/ops.def"
 };
 
 qn_ref_kernel qn_ref_binary_kernel(qn_op op, qn_dtype dtype)
 {
-    return kernels[op][qn_value_dtype(dtype)];
+    const qn_op_info *info = qn_op_info_of(op);
+    return info->family == QN_FAMILY_BINARY
+               ? kernels[info->place][qn_value_dtype(dtype)]
+               : NULL;
 }
 
 qn_status qn_ref_binary(qn_node *node)

@@ -89,10 +89,10 @@ typedef struct reduction {
 EACH_REDUCTION(LOOPS)
 
 #define ENTRY(op, form, T, identity, take)                                     \
-    [QN_OP_##op][QN_WIDE_##form] = {op##_##form##_start, op##_##form##_rows,   \
-                                    op##_##form##_columns,                     \
-                                    op##_##form##_join},
-static const reduction reductions[QN_OP_COUNT][QN_WIDE_COMPLEX + 1] = {
+    [QN_REDUCE_##                                                              \
+        op][QN_WIDE_##form] = {op##_##form##_start, op##_##form##_rows,        \
+                               op##_##form##_columns, op##_##form##_join},
+static const reduction reductions[QN_REDUCE_COUNT][QN_WIDE_COMPLEX + 1] = {
     EACH_REDUCTION(ENTRY)};
 
 typedef struct job {
@@ -159,7 +159,7 @@ qn_status qn_ref_reduce(qn_node *node)
     const qn_reduce_params *p = node->params;
     job j = {.in = node->inputs[0], .out = node->outputs[0]};
     j.wide = qn_wide_of(j.in->dtype);
-    j.loops = &reductions[node->op][j.wide];
+    j.loops = &reductions[qn_op_info_of(node->op)->place][j.wide];
     if (!j.loops->start)
         return qn_ref_unsupported(node, j.in->dtype);
     qn_status status = qn_array_alloc(j.out);

@@ -94,14 +94,14 @@ typedef void (*scan_fn)(size_t n, void *out, int64_t out_step, const void *in,
 EACH_SCAN(LOOP)
 
 #define ENTRY(dtype, S, T, C, load, store, low, high, op, function, identity)  \
-    [QN_OP_##op][QN_##dtype] = op##_##dtype,
-static const scan_fn scans[QN_OP_COUNT][QN_DTYPE_COUNT] = {EACH_SCAN(ENTRY)};
+    [QN_SCAN_##op][QN_##dtype] = op##_##dtype,
+static const scan_fn scans[QN_SCAN_COUNT][QN_DTYPE_COUNT] = {EACH_SCAN(ENTRY)};
 
 void qn_ref_scan_lines(const qn_node *node, size_t first, size_t count)
 {
     const qn_scan_params *p = node->params;
     const qn_array *in = node->inputs[0], *out = node->outputs[0];
-    scan_fn scan = scans[node->op][in->dtype];
+    scan_fn scan = scans[qn_op_info_of(node->op)->place][in->dtype];
     qn_lines lines;
     qn_lines_make(&lines, in->shape, in->ndim, p->axis,
                   (const int64_t *[]){out->strides, in->strides}, 2);
@@ -119,7 +119,8 @@ void qn_ref_scan_lines(const qn_node *node, size_t first, size_t count)
 
 bool qn_ref_scan_takes(const qn_node *node)
 {
-    return scans[node->op][node->inputs[0]->dtype] != NULL;
+    return scans[qn_op_info_of(node->op)->place][node->inputs[0]->dtype] !=
+           NULL;
 }
 
 qn_status qn_ref_scan(qn_node *node)

@@ -535,8 +535,12 @@ static void test_loops_of_every_level(void **state)
         const qn_loops_kernel *kernel = qn_loops_at((qn_isa)isa);
         for (int op = 0; kernel && op < QN_OP_COUNT; op++)
             for (int t = QN_UINT8; t <= QN_INT64; t++) {
-                qn_ref_kernel one = kernel->unary[op][t],
-                              two = kernel->binary[op][t];
+                const qn_op_info *info = qn_op_info_of(op);
+                qn_ref_kernel one = NULL, two = NULL;
+                if (info->family == QN_FAMILY_UNARY)
+                    one = kernel->unary[info->place][t];
+                else if (info->family == QN_FAMILY_BINARY)
+                    two = kernel->binary[info->place][t];
                 if (!one && !two)
                     continue;
                 memset(found, 0, sizeof found);

@@ -236,8 +236,10 @@ static void test_every_kernel(void **state)
         tested += kernel != NULL;
         picked |= kernel == qn_reduce_pick();
         for (size_t n = 1; kernel && n <= MOST; n++) {
-            const qn_reduce_loop *sum = &kernel->loops[QN_OP_SUM][QN_FLOAT32];
-            const qn_reduce_loop *max = &kernel->loops[QN_OP_MAX][QN_BFLOAT16];
+            const qn_reduce_loop *sum =
+                &kernel->loops[QN_REDUCE_SUM][QN_FLOAT32];
+            const qn_reduce_loop *max =
+                &kernel->loops[QN_REDUCE_MAX][QN_BFLOAT16];
             float x[ROWS][MOST], tops[MOST];
             uint16_t halves[ROWS][MOST];
             double rows[ROWS], columns[MOST];

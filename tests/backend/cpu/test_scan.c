@@ -149,7 +149,7 @@ static void test_every_kernel(void **state)
             continue;
         tested++;
         picked |= kernel == qn_scan_pick();
-        const qn_scan_loop *sum = &kernel->loops[QN_OP_CUMSUM][QN_FLOAT32];
+        const qn_scan_loop *sum = &kernel->loops[QN_SCAN_CUMSUM][QN_FLOAT32];
         float x[LINES][N], y[LINES][N], expected[LINES][N];
         float turned[N][LINES], down[N][LINES];
         void *out[LINES];

@@ -27,15 +27,19 @@ static const qn_loops_kernel *pick(void)
 qn_ref_kernel qn_loops_unary(qn_op op, qn_dtype dtype)
 {
     const qn_loops_kernel *kernel = pick();
-    qn_ref_kernel found =
-        kernel ? kernel->unary[op][qn_value_dtype(dtype)] : NULL;
+    const qn_op_info *info = qn_op_info_of(op);
+    qn_ref_kernel found = NULL;
+    if (kernel && info->family == QN_FAMILY_UNARY)
+        found = kernel->unary[info->place][qn_value_dtype(dtype)];
     return found ? found : qn_ref_unary_kernel(op, dtype);
 }
 
 qn_ref_kernel qn_loops_binary(qn_op op, qn_dtype dtype)
 {
     const qn_loops_kernel *kernel = pick();
-    qn_ref_kernel found =
-        kernel ? kernel->binary[op][qn_value_dtype(dtype)] : NULL;
+    const qn_op_info *info = qn_op_info_of(op);
+    qn_ref_kernel found = NULL;
+    if (kernel && info->family == QN_FAMILY_BINARY)
+        found = kernel->binary[info->place][qn_value_dtype(dtype)];
     return found ? found : qn_ref_binary_kernel(op, dtype);
 }

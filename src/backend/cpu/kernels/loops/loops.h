@@ -10,8 +10,8 @@
 
 typedef struct qn_loops_kernel {
     /* By the operands' dtype; NULL where the reference's will do. */
-    qn_ref_kernel unary[QN_OP_COUNT][QN_DTYPE_COUNT];
-    qn_ref_kernel binary[QN_OP_COUNT][QN_DTYPE_COUNT];
+    qn_ref_kernel unary[QN_UNARY_COUNT][QN_DTYPE_COUNT];
+    qn_ref_kernel binary[QN_BINARY_COUNT][QN_DTYPE_COUNT];
 } qn_loops_kernel;
 
 /* The best loop of an operation that this processor has, the reference's

@@ -55,7 +55,7 @@ typedef struct qn_place_loop {
 
 typedef struct qn_reduce_kernel {
     qn_place_loop largest[QN_DTYPE_COUNT], smallest[QN_DTYPE_COUNT];
-    qn_reduce_loop loops[QN_OP_COUNT][QN_DTYPE_COUNT];
+    qn_reduce_loop loops[QN_REDUCE_COUNT][QN_DTYPE_COUNT];
 } qn_reduce_kernel;
 
 /* The best kernel that this processor has. */

@@ -31,7 +31,7 @@ typedef struct qn_scan_loop {
 } qn_scan_loop;
 
 typedef struct qn_scan_kernel {
-    qn_scan_loop loops[QN_OP_COUNT][QN_DTYPE_COUNT];
+    qn_scan_loop loops[QN_SCAN_COUNT][QN_DTYPE_COUNT];
 } qn_scan_kernel;
 
 /* The best kernel that this processor has. */
