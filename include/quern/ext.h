@@ -226,6 +226,82 @@ int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                        const quern_kv_step *steps, size_t count,
                        const quern_kv_options *options, const mlx_stream s);
 
+/* --- The packed KV format ------------------------------------------------- */
+
+/* TurboQuant: keys as affine codes in groups along the head, values as numbers
+ * of cells of a codebook after a fixed rotation.  docs/turboquant.md defines
+ * it.  Heads have D = 64, 128, 256 or 512 elements; keys take 2, 4, 5 or 8
+ * bits, values 2, 3, 4, 5 or 8, groups are of 32 or 64.
+ *
+ * Five planes make a cache, in this order: packed key codes [B, H, N, D * bits
+ * / 8] (uint8; int8 with 8 bits), key scales and key zero points [B, H, N, D /
+ * group], packed value codes [B, H, N, D * bits / 8] (uint8), value scales [B,
+ * H, N, D / group].  All results are lazy, and the same to the bit for any
+ * processor and number of threads. */
+
+/* Codes, a byte each [..., D], as a stream of bits [..., D * bits / 8], the
+ * lowest first; and back.  D * bits must be whole bytes.  With 8 bits the
+ * result is what was given. */
+int quern_tq_pack(mlx_array *res, const mlx_array codes, int bits,
+                  const mlx_stream s);
+int quern_tq_unpack(mlx_array *res, const mlx_array packed, int bits,
+                    int head_dim, const mlx_stream s);
+
+/* The centroids of values of so many bits, ascending; the signs of a rotation
+ * of so many elements: float32. */
+int quern_tq_centroids(mlx_array *res, int value_bits);
+int quern_tq_signs(mlx_array *res, int head_dim);
+
+/* x [..., D] into the basis in which values are stored (float32), and back (of
+ * the dtype of x). */
+int quern_tq_rotate(mlx_array *res, const mlx_array x, const mlx_stream s);
+int quern_tq_unrotate(mlx_array *res, const mlx_array x, const mlx_stream s);
+
+/* Codes of keys [..., D] of float32, float16 or bfloat16, a byte each (int8
+ * with 8 bits, else uint8), scales and zero points, float16 [..., D / group].
+ * With `guard`, groups that their pair can't represent become their midpoint;
+ * without, they decode to NaN or zeros. */
+int quern_tq_encode_keys(mlx_array *codes, mlx_array *scale, mlx_array *zero,
+                         const mlx_array keys, int bits, int group_size,
+                         bool guard, const mlx_stream s);
+/* Codes of values, uint8, and scales. */
+int quern_tq_encode_values(mlx_array *codes, mlx_array *scale,
+                           const mlx_array values, int bits, int group_size,
+                           const mlx_stream s);
+/* The five planes of keys and values [B, H, N, D], in groups of 32. */
+int quern_tq_encode(mlx_vector_array *planes, const mlx_array keys,
+                    const mlx_array values, int key_bits, int value_bits,
+                    bool guard, const mlx_stream s);
+
+/* What codes stand for, as bfloat16.  `defer` leaves values rotated: then what
+ * attention makes of them is to be turned back, quern_tq_unrotate. */
+int quern_tq_decode_keys(mlx_array *res, const mlx_array codes,
+                         const mlx_array scale, const mlx_array zero,
+                         const mlx_stream s);
+int quern_tq_decode_values(mlx_array *res, const mlx_array codes,
+                           const mlx_array scale, int bits, bool defer,
+                           const mlx_stream s);
+
+/* All planes in one pass, if *accepted: keys as bfloat16, values rotated, as
+ * float32 or, with `defer`, bfloat16.  It is no error if they are not: then
+ * nothing has been made, and the functions above give the same.  Declined are
+ * shapeless recordings, other widths, dtypes than above, centroids that are not
+ * 2^value_bits float32, planes that are empty, do not fit each other or have
+ * 2^32 elements, groups other than 32 and 64, scales other than float16,
+ * bfloat16 and float32; over another library, everything.  Planes may be
+ * strided. */
+int quern_tq_try_joint_decode(bool *accepted, mlx_array *keys,
+                              mlx_array *values, const mlx_vector_array planes,
+                              const mlx_array centroids, int key_bits,
+                              int value_bits, int head_dim, bool defer,
+                              const mlx_stream s);
+/* The same with the rotation undone: keys and values as bfloat16. */
+int quern_tq_try_fused_eager(bool *accepted, mlx_array *keys, mlx_array *values,
+                             const mlx_vector_array planes,
+                             const mlx_array centroids, const mlx_array signs,
+                             int key_bits, int value_bits, int head_dim,
+                             const mlx_stream s);
+
 /* --- Packed matrices ------------------------------------------------------ */
 
 /* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul

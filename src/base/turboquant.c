@@ -6,9 +6,8 @@
  * butterfly. */
 #include "turboquant.h"
 
-#include "f16.h"
-
 #include <math.h>
+#include <stdio.h>
 
 /* Floats by their bits. */
 #define TABLE(name, size)                                                      \
@@ -16,9 +15,6 @@
         uint32_t bits[size];                                                   \
         float value[size];                                                     \
     } name
-
-/* Added to a divisor: the float next to 1e-8. */
-#define EPSILON 1e-8f
 
 /* ---- signs ----
  *
@@ -192,6 +188,70 @@ bool qn_tq_has_group(int group)
     return group == 32 || group == 64;
 }
 
+qn_status qn_tq_check_dim(const char *op, int d)
+{
+    if (qn_tq_has_dim(d))
+        return QN_OK;
+    return qn_fail(QN_E_ARG, "[%s] head_dim must be " QN_TQ_DIMS ", found %d.",
+                   op, d);
+}
+
+qn_status qn_tq_check_key_bits(const char *op, int bits)
+{
+    if (qn_tq_has_key_bits(bits))
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[%s] key_bits must be " QN_TQ_KEY_BITS ", found %d.", op,
+                   bits);
+}
+
+qn_status qn_tq_check_value_bits(const char *op, int bits)
+{
+    if (qn_tq_has_value_bits(bits))
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[%s] value_bits must be " QN_TQ_VALUE_BITS ", found %d.",
+                   op, bits);
+}
+
+qn_status qn_tq_check_group(const char *op, int d, int group)
+{
+    if (group > 0 && d % group)
+        return qn_fail(QN_E_ARG,
+                       "[%s] head_dim %d is not a multiple of group_size %d.",
+                       op, d, group);
+    if (qn_tq_has_group(group))
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[%s] group_size must be 32 or 64, found %d for a head_dim "
+                   "of %d.",
+                   op, group, d);
+}
+
+/* "[1, 2, 3]" */
+static const char *shape_text(char out[64], const int *shape, size_t ndim)
+{
+    size_t at = (size_t)snprintf(out, 64, "[");
+    for (size_t i = 0; i < ndim && at < 48; i++)
+        at += (size_t)snprintf(out + at, 64 - at, i ? ", %d" : "%d", shape[i]);
+    snprintf(out + at, 64 - at, "]");
+    return out;
+}
+
+qn_status qn_tq_check_pair(const char *op, const int *keys, size_t key_ndim,
+                           const int *values, size_t value_ndim)
+{
+    char a[64], b[64];
+    if (key_ndim == 4 && value_ndim == 4 &&
+        !memcmp(keys, values, 4 * sizeof *keys))
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[%s] Keys and values must have one shape [B, H, N, D], "
+                   "found %s and %s.",
+                   op, shape_text(a, keys, key_ndim),
+                   shape_text(b, values, value_ndim));
+}
+
 const uint32_t *qn_tq_signs(int d)
 {
     return d == 64    ? signs_64
@@ -241,11 +301,23 @@ static void transform(float *y, int d)
         y[i] *= norm;
 }
 
+static bool is_negative(const uint32_t *signs, int i)
+{
+    return signs[i / 32] >> (i % 32) & 1;
+}
+
+void qn_tq_sign_floats(float *out, int d)
+{
+    const uint32_t *signs = qn_tq_signs(d);
+    for (int i = 0; i < d; i++)
+        out[i] = is_negative(signs, i) ? -1.0f : 1.0f;
+}
+
 static void flip(float *y, const float *x, int d)
 {
     const uint32_t *signs = qn_tq_signs(d);
     for (int i = 0; i < d; i++)
-        y[i] = signs[i / 32] >> (i % 32) & 1 ? -x[i] : x[i];
+        y[i] = is_negative(signs, i) ? -x[i] : x[i];
 }
 
 void qn_tq_rotate(float *y, const float *x, int d)
@@ -264,52 +336,23 @@ void qn_tq_unrotate(float *y, const float *x, int d)
 
 /* ---- keys ---- */
 
-static uint16_t half_of(float value)
+qn_tq_grid qn_tq_grid_of(float low, float high, int bits)
 {
-    return isnan(value) ? 0x7e00 : qn_f32_to_f16(value);
-}
-
-/* What a group of a key is coded with. */
-typedef struct key_grid {
-    float low, high;     /* NaN if an element is */
-    float scale, divide; /* the step, and the step plus epsilon */
-    float zero;
-    float least, most; /* of codes */
-} key_grid;
-
-static key_grid grid_of(const float *x, int group, int bits)
-{
-    key_grid g = {.low = x[0], .high = x[0]};
-    for (int i = 1; i < group; i++) {
-        /* Once NaN, it stays: comparisons with it are false. */
-        if (x[i] < g.low || isnan(x[i]))
-            g.low = x[i];
-        if (x[i] > g.high || isnan(x[i]))
-            g.high = x[i];
-    }
     bool is_signed = bits == 8;
+    qn_tq_grid g = {.low = low, .high = high};
     g.most = is_signed ? 127.0f : (float)((1 << bits) - 1);
     g.least = is_signed ? -127.0f : 0.0f;
-    g.scale = fabsf(g.high - g.low) / (is_signed ? 254.0f : g.most);
-    g.divide = g.scale + EPSILON;
-    g.zero =
-        is_signed ? (g.high + g.low) / (2.0f * g.divide) : g.low / g.divide;
+    g.scale = fabsf(high - low) / (is_signed ? 254.0f : g.most);
+    g.divide = g.scale + QN_TQ_EPSILON;
+    g.zero = is_signed ? (high + low) / (2.0f * g.divide) : low / g.divide;
     /* + 0 makes -0 a 0, whichever zero the minimum was. */
     g.zero = rintf(g.zero) + 0.0f;
     return g;
 }
 
-/* Through int, so that a NaN (code 0) never meets an undefined conversion. */
-static uint8_t code_of(float q, const key_grid *g)
-{
-    if (isnan(q))
-        return 0;
-    return (uint8_t)(int)(q < g->least ? g->least : q > g->most ? g->most : q);
-}
-
 /* Whether decoding the stored pair would give NaN or zeros for a group of
  * ordinary numbers. */
-static bool is_lost(const key_grid *g, uint16_t scale, uint16_t zero)
+static bool is_lost(const qn_tq_grid *g, uint16_t scale, uint16_t zero)
 {
     return isfinite(g->low) && isfinite(g->high) &&
            ((scale == 0 && (g->low != 0 || g->high != 0)) ||
@@ -317,29 +360,57 @@ static bool is_lost(const key_grid *g, uint16_t scale, uint16_t zero)
 }
 
 /* The group as its midpoint: a decoder makes plus or minus the scale of it. */
-static void store_midpoint(uint8_t *codes, uint16_t *scale, uint16_t *zero,
-                           const key_grid *g, int group)
+static void store_midpoint(uint16_t *scale, uint16_t *zero, uint8_t *codes,
+                           const qn_tq_grid *g, int group)
 {
     float middle = 0.5f * g->low + 0.5f * g->high;
     bool up = middle >= 0, is_signed = g->least < 0;
-    *scale = half_of(fminf(fabsf(middle), 65504.0f));
+    *scale = qn_tq_half(fminf(fabsf(middle), 65504.0f));
     *zero = is_signed || up ? 0 : 0xbc00; /* 0 or -1 */
     memset(codes, up ? 1 : is_signed ? 0xff : 0, (size_t)group);
+}
+
+bool qn_tq_grid_store(uint16_t *scale, uint16_t *zero, uint8_t *codes,
+                      const qn_tq_grid *g, int group, bool guard)
+{
+    *scale = qn_tq_half(g->scale);
+    *zero = qn_tq_half(g->zero);
+    if (!guard || !is_lost(g, *scale, *zero))
+        return false;
+    store_midpoint(scale, zero, codes, g, group);
+    return true;
+}
+
+static qn_tq_grid grid_of(const float *x, int group, int bits)
+{
+    float low = x[0], high = x[0];
+    for (int i = 1; i < group; i++) {
+        /* Once NaN, it stays: comparisons with it are false. */
+        if (x[i] < low || isnan(x[i]))
+            low = x[i];
+        if (x[i] > high || isnan(x[i]))
+            high = x[i];
+    }
+    return qn_tq_grid_of(low, high, bits);
+}
+
+/* Through int, so that a NaN (code 0) never meets an undefined conversion. */
+static uint8_t code_of(float q, const qn_tq_grid *g)
+{
+    if (isnan(q))
+        return 0;
+    return (uint8_t)(int)(q < g->least ? g->least : q > g->most ? g->most : q);
 }
 
 void qn_tq_encode_key(uint8_t *codes, uint16_t *scale, uint16_t *zero,
                       const float *x, int d, int bits, int group, bool guard)
 {
     for (int i = 0; i < d; i += group, x += group, codes += group) {
-        key_grid g = grid_of(x, group, bits);
+        qn_tq_grid g = grid_of(x, group, bits);
+        if (qn_tq_grid_store(scale++, zero++, codes, &g, group, guard))
+            continue;
         for (int j = 0; j < group; j++)
             codes[j] = code_of(rintf(x[j] / g.divide - g.zero), &g);
-        *scale = half_of(g.scale);
-        *zero = half_of(g.zero);
-        if (guard && is_lost(&g, *scale, *zero))
-            store_midpoint(codes, scale, zero, &g, group);
-        scale++;
-        zero++;
     }
 }
 
@@ -385,8 +456,8 @@ void qn_tq_encode_value(uint8_t *codes, uint16_t *scale, const float *x, int d,
     for (int i = 0; i < d; i += group) {
         float rms = sqrtf(square_sum(y + i, group) * (1.0f / (float)group));
         for (int j = i; j < i + group; j++)
-            codes[j] = cell_of(y[j] / (rms + EPSILON), boundaries, bits);
-        scale[i / group] = half_of(rms);
+            codes[j] = cell_of(y[j] / (rms + QN_TQ_EPSILON), boundaries, bits);
+        scale[i / group] = qn_tq_half(rms);
     }
 }
 

@@ -17,7 +17,11 @@
 #ifndef QN_BASE_TURBOQUANT_H
 #define QN_BASE_TURBOQUANT_H
 
+#include "f16.h"
+#include "status.h"
+
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -37,6 +41,16 @@ bool qn_tq_has_group(int group);
 #define QN_TQ_DIMS "64, 128, 256 or 512"
 #define QN_TQ_KEY_BITS "2, 4, 5 or 8"
 #define QN_TQ_VALUE_BITS "2, 3, 4, 5 or 8"
+
+/* QN_E_ARG, in a message that begins with [op], for what it has not.  A group
+ * must also divide the head. */
+qn_status qn_tq_check_dim(const char *op, int d);
+qn_status qn_tq_check_key_bits(const char *op, int bits);
+qn_status qn_tq_check_value_bits(const char *op, int bits);
+qn_status qn_tq_check_group(const char *op, int d, int group);
+/* Keys and values must be [B, H, N, D], both. */
+qn_status qn_tq_check_pair(const char *op, const int *keys, size_t key_ndim,
+                           const int *values, size_t value_ndim);
 
 /* Bytes of d codes. */
 static inline int qn_tq_packed(int d, int bits)
@@ -82,5 +96,33 @@ void qn_tq_decode_value(float *y, const uint8_t *codes, const float *scale,
  * qn_tq_packed(d, bits) bytes.  d is a multiple of 8. */
 void qn_tq_pack(uint8_t *out, const uint8_t *codes, int d, int bits);
 void qn_tq_unpack(uint8_t *codes, const uint8_t *packed, int d, int bits);
+
+/* ---- for kernels: steps that are done once for a group ---- */
+
+/* Added to a divisor: the float next to 1e-8. */
+#define QN_TQ_EPSILON 1e-8f
+
+static inline uint16_t qn_tq_half(float value)
+{
+    return value != value ? 0x7e00 : qn_f32_to_f16(value);
+}
+
+/* Signs as d numbers, 1 or -1. */
+void qn_tq_sign_floats(float *out, int d);
+
+/* What a group of a key is coded with: code = rint(x / divide - zero), 0 for a
+ * NaN, within least and most. */
+typedef struct qn_tq_grid {
+    float low, high;     /* of its elements; NaN if one of them is */
+    float scale, divide; /* the step, and the step plus epsilon */
+    float zero;
+    float least, most;
+} qn_tq_grid;
+
+qn_tq_grid qn_tq_grid_of(float low, float high, int bits);
+/* Stores scale and zero point.  True where `guard` has made the group its
+ * midpoint: then the codes are stored, too. */
+bool qn_tq_grid_store(uint16_t *scale, uint16_t *zero, uint8_t *codes,
+                      const qn_tq_grid *g, int group, bool guard);
 
 #endif

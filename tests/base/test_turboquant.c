@@ -9,7 +9,7 @@ static const int dims[] = {64, 128, 256, 512};
 static const int key_bits[] = {2, 4, 5, 8};
 static const int value_bits[] = {2, 3, 4, 5, 8};
 
-#define EACH(i, list) (size_t i = 0; i < sizeof list / sizeof *list; i++)
+#define foreach(i, list) for (size_t i = 0; i < sizeof list / sizeof *list; i++)
 
 static void check_words(const qn_json *words, const void *found, int count)
 {
@@ -31,26 +31,21 @@ static void test_tables(void **state)
     goldens g;
     char key[8];
     goldens_open(&g, "turboquant_tables");
-    for
-        EACH(i, dims)
-        {
-            snprintf(key, sizeof key, "%d", dims[i]);
-            const qn_json *of = qn_json_get(qn_json_get(g.root, "signs"), key);
-            check_words(qn_json_get(of, "negative_mask_u32"),
-                        qn_tq_signs(dims[i]), dims[i] / 32);
-        }
-    for
-        EACH(i, value_bits)
-        {
-            int bits = value_bits[i];
-            snprintf(key, sizeof key, "%d", bits);
-            const qn_json *of =
-                qn_json_get(qn_json_get(g.root, "lloyd_max"), key);
-            check_words(qn_json_get(of, "centroids_f32"), qn_tq_centroids(bits),
-                        1 << bits);
-            check_words(qn_json_get(of, "boundaries_f32"),
-                        qn_tq_boundaries(bits), (1 << bits) - 1);
-        }
+    foreach (i, dims) {
+        snprintf(key, sizeof key, "%d", dims[i]);
+        const qn_json *of = qn_json_get(qn_json_get(g.root, "signs"), key);
+        check_words(qn_json_get(of, "negative_mask_u32"), qn_tq_signs(dims[i]),
+                    dims[i] / 32);
+    }
+    foreach (i, value_bits) {
+        int bits = value_bits[i];
+        snprintf(key, sizeof key, "%d", bits);
+        const qn_json *of = qn_json_get(qn_json_get(g.root, "lloyd_max"), key);
+        check_words(qn_json_get(of, "centroids_f32"), qn_tq_centroids(bits),
+                    1 << bits);
+        check_words(qn_json_get(of, "boundaries_f32"), qn_tq_boundaries(bits),
+                    (1 << bits) - 1);
+    }
     goldens_close(&g);
 }
 
@@ -75,38 +70,34 @@ static void threefry(uint32_t key0, uint32_t key1, uint32_t *a, uint32_t *b)
 static void test_signs_are_those_of_the_generator(void **state)
 {
     (void)state;
-    for
-        EACH(i, dims)
-        {
-            uint32_t d = (uint32_t)dims[i];
-            const uint32_t *signs = qn_tq_signs(dims[i]);
-            for (uint32_t j = 0; j < d / 2; j++) {
-                uint32_t a = j, b = d / 2 + j, other = d / 2 + j;
-                threefry(0, 42, &a, &b);
-                assert_int_equal(signs[j / 32] >> j % 32 & 1, a >> 31);
-                assert_int_equal(signs[other / 32] >> other % 32 & 1, b >> 31);
-            }
+    foreach (i, dims) {
+        uint32_t d = (uint32_t)dims[i];
+        const uint32_t *signs = qn_tq_signs(dims[i]);
+        for (uint32_t j = 0; j < d / 2; j++) {
+            uint32_t a = j, b = d / 2 + j, other = d / 2 + j;
+            threefry(0, 42, &a, &b);
+            assert_int_equal(signs[j / 32] >> j % 32 & 1, a >> 31);
+            assert_int_equal(signs[other / 32] >> other % 32 & 1, b >> 31);
         }
+    }
 }
 
 /* But for 3 bits, whose two outer ones differ in the last place. */
 static void test_boundaries_lie_in_the_middle(void **state)
 {
     (void)state;
-    for
-        EACH(i, value_bits)
-        {
-            int bits = value_bits[i];
-            const float *c = qn_tq_centroids(bits), *b = qn_tq_boundaries(bits);
-            for (int j = 0; j < (1 << bits) - 1; j++) {
-                float middle = (c[j] + c[j + 1]) * 0.5f;
-                assert_true(c[j] < c[j + 1]);
-                if (bits == 3)
-                    assert_float_equal(b[j], middle, 3e-7);
-                else
-                    assert_true(b[j] == middle);
-            }
+    foreach (i, value_bits) {
+        int bits = value_bits[i];
+        const float *c = qn_tq_centroids(bits), *b = qn_tq_boundaries(bits);
+        for (int j = 0; j < (1 << bits) - 1; j++) {
+            float middle = (c[j] + c[j + 1]) * 0.5f;
+            assert_true(c[j] < c[j + 1]);
+            if (bits == 3)
+                assert_float_equal(b[j], middle, 3e-7);
+            else
+                assert_true(b[j] == middle);
         }
+    }
 }
 
 static void test_pack(void **state)
@@ -233,34 +224,30 @@ static void check_bf16(const float *y, const golden *expected, const char *what)
 static void test_keys(void **state)
 {
     (void)state;
-    for
-        EACH(i, dims)
-        for
-            EACH(j, key_bits)
-            {
-                goldens g;
-                char file[32];
-                snprintf(file, sizeof file, "keys_d%d_k%d", dims[i],
-                         key_bits[j]);
-                goldens_open(&g, file);
-                golden in = golden_array(&g, g.root, "input");
-                const qn_json *cases = qn_json_get(g.root, "cases");
-                for (uint32_t n = 0; n < cases->count; n++) {
-                    const qn_json *c = &cases->items[n];
-                    golden packed = golden_array(&g, c, "packed");
-                    golden scale = golden_array(&g, c, "scale");
-                    golden zero = golden_array(&g, c, "zero");
-                    golden decoded = golden_array(&g, c, "decoded");
-                    planes p = encode_keys(&in, key_bits[j],
-                                           golden_int(c, "group"), false);
-                    check_golden(p.packed, &packed, file);
-                    check_golden(p.scale, &scale, file);
-                    check_golden(p.zero, &zero, file);
-                    check_bf16(p.decoded, &decoded, file);
-                    planes_free(&p);
-                }
-                goldens_close(&g);
+    foreach (i, dims)
+        foreach (j, key_bits) {
+            goldens g;
+            char file[32];
+            snprintf(file, sizeof file, "keys_d%d_k%d", dims[i], key_bits[j]);
+            goldens_open(&g, file);
+            golden in = golden_array(&g, g.root, "input");
+            const qn_json *cases = qn_json_get(g.root, "cases");
+            for (uint32_t n = 0; n < cases->count; n++) {
+                const qn_json *c = &cases->items[n];
+                golden packed = golden_array(&g, c, "packed");
+                golden scale = golden_array(&g, c, "scale");
+                golden zero = golden_array(&g, c, "zero");
+                golden decoded = golden_array(&g, c, "decoded");
+                planes p = encode_keys(&in, key_bits[j], golden_int(c, "group"),
+                                       false);
+                check_golden(p.packed, &packed, file);
+                check_golden(p.scale, &scale, file);
+                check_golden(p.zero, &zero, file);
+                check_bf16(p.decoded, &decoded, file);
+                planes_free(&p);
             }
+            goldens_close(&g);
+        }
 }
 
 static void test_degenerate_keys(void **state)
@@ -321,22 +308,19 @@ static void check_values(goldens *g, const golden *in, const qn_json *c,
 static void test_values(void **state)
 {
     (void)state;
-    for
-        EACH(i, dims)
-        for
-            EACH(j, value_bits)
-            {
-                goldens g;
-                char file[32];
-                snprintf(file, sizeof file, "values_d%d_v%d", dims[i],
-                         value_bits[j]);
-                goldens_open(&g, file);
-                golden in = golden_array(&g, g.root, "input");
-                const qn_json *cases = qn_json_get(g.root, "cases");
-                for (uint32_t n = 0; n < cases->count; n++)
-                    check_values(&g, &in, &cases->items[n], value_bits[j]);
-                goldens_close(&g);
-            }
+    foreach (i, dims)
+        foreach (j, value_bits) {
+            goldens g;
+            char file[32];
+            snprintf(file, sizeof file, "values_d%d_v%d", dims[i],
+                     value_bits[j]);
+            goldens_open(&g, file);
+            golden in = golden_array(&g, g.root, "input");
+            const qn_json *cases = qn_json_get(g.root, "cases");
+            for (uint32_t n = 0; n < cases->count; n++)
+                check_values(&g, &in, &cases->items[n], value_bits[j]);
+            goldens_close(&g);
+        }
 }
 
 int main(void)

@@ -8,38 +8,19 @@
  *                               the first place where it is; NaN counts as -inf
  *   normalized_argmax_finish    the place of the largest of these, the first
  *                               of equal ones
+ *   turboquant_kv_decode, turboquant_kv_inverse256   (turbo.c)
  *
  * Each checks every shape and dtype before it reads. */
+#include "registered.h"
+
 #include "cpu.h"
 
-#include "ops/kernel.h"
-
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { TILE = 1024 };
 
 /* ---- checks ---- */
-
-__attribute__((format(printf, 2, 3))) static int
-refuse(const qn_kernel_args *args, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(args->error, args->error_cap, format, list);
-    va_end(list);
-    return 1;
-}
-
-static size_t size_of(const qn_kernel_view *v)
-{
-    size_t size = 1;
-    for (int i = 0; i < v->ndim; i++)
-        size *= (size_t)v->shape[i];
-    return size;
-}
 
 static bool same_shape(const qn_kernel_view *a, const qn_kernel_view *b)
 {
@@ -64,35 +45,21 @@ static int open_logits(lines *l, const qn_kernel_args *args)
     int n;
     if (!qn_cpu_narrow_float(v->dtype) ||
         !qn_template_dtype(args->templates, "T", &type) || type != v->dtype)
-        return refuse(args,
-                      "logits of float32, float16 or bfloat16 and T of "
-                      "the same type are expected, found %s",
-                      qn_dtype_name(v->dtype));
-    if (!v->ndim || !size_of(v) || !qn_template_int(args->templates, "V", &n) ||
+        return qn_kernel_refuse(
+            args,
+            "logits of float32, float16 or bfloat16 and T of "
+            "the same type are expected, found %s",
+            qn_dtype_name(v->dtype));
+    if (!v->ndim || !qn_view_size(v) ||
+        !qn_template_int(args->templates, "V", &n) ||
         n != v->shape[v->ndim - 1])
-        return refuse(args, "V must be the length of the last axis of logits "
-                            "that are not empty");
+        return qn_kernel_refuse(
+            args, "V must be the length of the last axis of logits "
+                  "that are not empty");
     l->v = v;
     l->n = (size_t)n;
-    l->count = size_of(v) / l->n;
+    l->count = qn_view_size(v) / l->n;
     return 0;
-}
-
-/* Offset of number `index`, in row-major order over the first `naxes` axes. */
-static int64_t offset_of(const qn_kernel_view *v, int naxes, size_t index)
-{
-    int64_t at = 0;
-    for (int i = naxes - 1; i >= 0; i--) {
-        size_t length = (size_t)v->shape[i];
-        at += (int64_t)(index % length) * v->strides[i];
-        index /= length;
-    }
-    return at;
-}
-
-static const char *place(const qn_kernel_view *v, int64_t offset)
-{
-    return (const char *)v->data + offset * (int64_t)qn_dtype_size(v->dtype);
 }
 
 /* Elements first .. first + n - 1 of a line as floats. */
@@ -101,14 +68,14 @@ static void load(const lines *l, size_t line, size_t first, size_t n,
 {
     const qn_kernel_view *v = l->v;
     int64_t step = v->strides[v->ndim - 1];
-    int64_t at = offset_of(v, v->ndim - 1, line);
+    int64_t at = qn_view_offset(v, v->ndim - 1, line);
     size_t item = qn_dtype_size(v->dtype);
     char together[TILE * sizeof(float)];
-    const char *from = place(v, at + (int64_t)first * step);
+    const char *from = qn_view_place(v, at + (int64_t)first * step);
     if (step != 1) {
         for (size_t i = 0; i < n; i++)
             memcpy(together + i * item,
-                   place(v, at + (int64_t)(first + i) * step), item);
+                   qn_view_place(v, at + (int64_t)(first + i) * step), item);
         from = together;
     }
     qn_cpu_widen(values, from, n, v->dtype);
@@ -136,7 +103,7 @@ static uint32_t word_of(const bitmask *b, size_t i)
 {
     uint32_t word = 0;
     if (i < b->words)
-        memcpy(&word, place(b->bits, (int64_t)i * b->bits->strides[0]),
+        memcpy(&word, qn_view_place(b->bits, (int64_t)i * b->bits->strides[0]),
                sizeof word);
     return word;
 }
@@ -168,12 +135,14 @@ static int token_bitmask(const qn_kernel_args *args, const void *user)
     if (open_logits(&b.logits, args))
         return 1;
     if (b.bits->dtype != QN_INT32 || b.bits->ndim != 1)
-        return refuse(args, "bits of one axis and type int32 are expected");
+        return qn_kernel_refuse(args,
+                                "bits of one axis and type int32 are expected");
     if (b.out->dtype != args->in[0].dtype || !same_shape(b.out, &args->in[0]))
-        return refuse(args, "out must have the logits' shape and type");
+        return qn_kernel_refuse(args,
+                                "out must have the logits' shape and type");
     if (!qn_template_int(args->templates, "SIZE", &size) || size < 0 ||
-        (size_t)size != size_of(&args->in[0]))
-        return refuse(args, "SIZE must be the number of logits");
+        (size_t)size != qn_view_size(&args->in[0]))
+        return qn_kernel_refuse(args, "SIZE must be the number of logits");
     b.words = (size_t)b.bits->shape[0];
     args->parallel(args->ctx, b.logits.count * tiles_of(&b.logits), mask_tile,
                    &b);
@@ -213,8 +182,9 @@ static void score_tile(void *arg, size_t i, void *scratch)
     float scores[TILE], lse;
     char stored[TILE * sizeof(float)];
     load(&p->logits, line, first, n, scores);
-    qn_cpu_widen(&lse, place(p->lse, offset_of(p->lse, p->lse->ndim, line)), 1,
-                 p->type);
+    qn_cpu_widen(
+        &lse, qn_view_place(p->lse, qn_view_offset(p->lse, p->lse->ndim, line)),
+        1, p->type);
     for (size_t j = 0; j < n; j++)
         scores[j] -= lse;
     if (p->type != QN_FLOAT32) {
@@ -242,19 +212,22 @@ static int argmax_partial(const qn_kernel_args *args, const void *user)
     size_t rows = p.logits.count, tiles = tiles_of(&p.logits);
     if (!qn_template_int(args->templates, "P", &columns) ||
         (size_t)columns != tiles)
-        return refuse(args, "P must be the number of tiles of %d tokens, %zu",
-                      TILE, tiles);
-    if (p.lse->dtype != p.type || size_of(p.lse) != rows)
-        return refuse(args,
-                      "lse must have the logits' type and one element "
-                      "for each of %zu rows",
-                      rows);
+        return qn_kernel_refuse(
+            args, "P must be the number of tiles of %d tokens, %zu", TILE,
+            tiles);
+    if (p.lse->dtype != p.type || qn_view_size(p.lse) != rows)
+        return qn_kernel_refuse(
+            args,
+            "lse must have the logits' type and one element "
+            "for each of %zu rows",
+            rows);
     if (!is_table(&args->out[0], QN_FLOAT32, rows, tiles) ||
         !is_table(&args->out[1], QN_UINT32, rows, tiles))
-        return refuse(args,
-                      "values of float32 and indices of uint32, %zu x "
-                      "%zu, are expected",
-                      rows, tiles);
+        return qn_kernel_refuse(
+            args,
+            "values of float32 and indices of uint32, %zu x "
+            "%zu, are expected",
+            rows, tiles);
     p.values = args->out[0].data;
     p.indices = args->out[1].data;
     args->parallel(args->ctx, rows * tiles, score_tile, &p);
@@ -273,18 +246,20 @@ static int argmax_finish(const qn_kernel_args *args, const void *user)
                   (size_t)columns) ||
         !is_table(indices, QN_UINT32, (size_t)values->shape[0],
                   (size_t)columns))
-        return refuse(args, "values of float32 and indices of uint32 with P "
-                            "columns are expected");
-    if (out->dtype != QN_UINT32 || size_of(out) != (size_t)values->shape[0])
-        return refuse(args, "out must be uint32, one for each row");
+        return qn_kernel_refuse(
+            args, "values of float32 and indices of uint32 with P "
+                  "columns are expected");
+    if (out->dtype != QN_UINT32 ||
+        qn_view_size(out) != (size_t)values->shape[0])
+        return qn_kernel_refuse(args, "out must be uint32, one for each row");
     uint32_t *to = out->data;
     for (int r = 0; r < values->shape[0]; r++) {
         float best = -INFINITY;
         uint32_t at = UINT32_MAX;
         for (int c = 0; c < columns; c++) {
-            const float *value = (const void *)place(
+            const float *value = (const void *)qn_view_place(
                 values, r * values->strides[0] + c * values->strides[1]);
-            const uint32_t *index = (const void *)place(
+            const uint32_t *index = (const void *)qn_view_place(
                 indices, r * indices->strides[0] + c * indices->strides[1]);
             float score = isnan(*value) ? -INFINITY : *value;
             if (score > best || (score == best && *index < at)) {
@@ -321,4 +296,5 @@ void qn_cpu_register_kernels(void)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         qn_kernel_register(table[i].name, &table[i].entry);
+    qn_cpu_register_turbo();
 }

@@ -199,15 +199,14 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
     __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b));
 }
-VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+/* Eight codes, `bits` bytes, as integers. */
+VF_INLINE __m256i vi_codes8(const uint8_t *w, int bits)
 {
-    if (bits == 8) {
-        out[0] = vf_load_u8(w);
-        out[1] = vf_load_u8(w + 8);
-        return;
-    }
-    /* Eight codes are `bits` bytes.  Both halves of the register get them;
-     * each lane picks the two bytes its code touches and shifts. */
+    if (bits == 8)
+        return _mm256_cvtepu8_epi32(
+            _mm_loadl_epi64((const __m128i *)(const void *)w));
+        /* Both halves of the register get the bytes; each lane picks the two
+         * that its code touches and shifts. */
 #define QN_PICK(i) (char)((i)*bits >> 3), (char)(((i)*bits >> 3) + 1), -1, -1
 #define QN_SHIFT(i) (i) * bits & 7
     const __m256i pick =
@@ -219,21 +218,66 @@ VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
 #undef QN_PICK
 #undef QN_SHIFT
     const __m256i mask = _mm256_set1_epi32((1 << bits) - 1);
-    for (int half = 0; half < 2; half++) {
-        __m256i v;
-        if (bits == 4) {
-            uint32_t word;
-            memcpy(&word, w + half * 4, 4);
-            v = _mm256_srlv_epi32(
-                _mm256_set1_epi32((int)word),
-                _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-        } else {
-            uint64_t stream = qn_load_bytes(w + half * bits, bits);
-            v = _mm256_set1_epi64x((int64_t)stream);
-            v = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, pick), shift);
-        }
-        out[half] = _mm256_cvtepi32_ps(_mm256_and_si256(v, mask));
+    __m256i v;
+    if (bits == 4) {
+        uint32_t word;
+        memcpy(&word, w, 4);
+        v = _mm256_srlv_epi32(_mm256_set1_epi32((int)word),
+                              _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    } else {
+        v = _mm256_set1_epi64x((int64_t)qn_load_bytes(w, bits));
+        v = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, pick), shift);
     }
+    return _mm256_and_si256(v, mask);
+}
+VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+{
+    out[0] = _mm256_cvtepi32_ps(vi_codes8(w, bits));
+    out[1] = _mm256_cvtepi32_ps(vi_codes8(w + bits, bits));
+}
+VF_INLINE VF vf_load_i8(const uint8_t *p)
+{
+    __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+}
+VF_INLINE void vf_store_u8(uint8_t *p, VF v)
+{
+    /* The low byte of each lane to the front of its half. */
+    const __m256i low = _mm256_set1_epi32(0x0c080400);
+    __m256i bytes = _mm256_shuffle_epi8(_mm256_cvtps_epi32(v), low);
+    __m128i eight = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes),
+                                       _mm256_extracti128_si256(bytes, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, eight);
+}
+VF_INLINE void vf_take16(VF out[16 / VF_LANES], const uint8_t *w, int bits,
+                         const float *table)
+{
+    for (int half = 0; half < 2; half++) {
+        __m256i code = vi_codes8(w + half * bits, bits);
+        if (bits > 4) {
+            out[half] = _mm256_i32gather_ps(table, code, 4);
+            continue;
+        }
+        out[half] = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), code);
+        if (bits == 4) {
+            VF high =
+                _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), code);
+            /* Bit 3 of the code where the blend looks, at the sign. */
+            out[half] = _mm256_blendv_ps(
+                out[half], high,
+                _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
+        }
+    }
+}
+VF_INLINE VF vf_gather(const float *table, VF at)
+{
+    return _mm256_i32gather_ps(table, _mm256_cvtps_epi32(at), 4);
+}
+VF_INLINE VF vf_partner(VF a, int by)
+{
+    return by == 1   ? _mm256_permute_ps(a, 0xb1)
+           : by == 2 ? _mm256_permute_ps(a, 0x4e)
+                     : _mm256_permute2f128_ps(a, a, 1);
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {

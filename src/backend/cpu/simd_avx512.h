@@ -199,12 +199,12 @@ VF_INLINE VF vf_load_u8(const uint8_t *p)
     __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b));
 }
-VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+/* Sixteen codes as integers. */
+VF_INLINE __m512i vi_codes16(const uint8_t *w, int bits)
 {
-    if (bits == 8) {
-        out[0] = vf_load_u8(w);
-        return;
-    }
+    if (bits == 8)
+        return _mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)w));
     /* Sixteen codes are at most 12 bytes.  Every quarter of the register gets
      * them; each lane picks the two bytes its code touches and shifts. */
     int low = 2 * bits < 8 ? 2 * bits : 8;
@@ -222,9 +222,45 @@ VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
 #undef QN_PICK
 #undef QN_SHIFT
     __m512i v = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(stream), pick);
-    v = _mm512_and_si512(_mm512_srlv_epi32(v, shift),
-                         _mm512_set1_epi32((1 << bits) - 1));
-    out[0] = _mm512_cvtepi32_ps(v);
+    return _mm512_and_si512(_mm512_srlv_epi32(v, shift),
+                            _mm512_set1_epi32((1 << bits) - 1));
+}
+VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
+{
+    out[0] = _mm512_cvtepi32_ps(vi_codes16(w, bits));
+}
+VF_INLINE VF vf_load_i8(const uint8_t *p)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
+VF_INLINE void vf_store_u8(uint8_t *p, VF v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p,
+                     _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+VF_INLINE void vf_take16(VF out[16 / VF_LANES], const uint8_t *w, int bits,
+                         const float *table)
+{
+    __m512i code = vi_codes16(w, bits);
+    if (bits == 8)
+        out[0] = _mm512_i32gather_ps(code, table, 4);
+    else if (bits == 5)
+        out[0] = _mm512_permutex2var_ps(_mm512_loadu_ps(table), code,
+                                        _mm512_loadu_ps(table + 16));
+    else
+        out[0] = _mm512_permutexvar_ps(code, _mm512_loadu_ps(table));
+}
+VF_INLINE VF vf_gather(const float *table, VF at)
+{
+    return _mm512_i32gather_ps(_mm512_cvtps_epi32(at), table, 4);
+}
+VF_INLINE VF vf_partner(VF a, int by)
+{
+    return by == 1   ? _mm512_permute_ps(a, 0xb1)
+           : by == 2 ? _mm512_permute_ps(a, 0x4e)
+           : by == 4 ? _mm512_shuffle_f32x4(a, a, 0xb1)
+                     : _mm512_shuffle_f32x4(a, a, 0x4e);
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {

@@ -203,6 +203,38 @@ VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
         }
     }
 }
+VF_INLINE VF vf_load_i8(const uint8_t *p)
+{
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    int8x8_t bytes = vreinterpret_s8_u8(vcreate_u8(four));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
+}
+VF_INLINE void vf_store_u8(uint8_t *p, VF v)
+{
+    int16x4_t half = vmovn_s32(vcvtq_s32_f32(v));
+    int8x8_t bytes = vmovn_s16(vcombine_s16(half, half));
+    uint32_t four = vget_lane_u32(vreinterpret_u32_s8(bytes), 0);
+    memcpy(p, &four, sizeof four);
+}
+VF_INLINE VF vf_gather(const float *table, VF at)
+{
+    uint32_t i[4];
+    vst1q_u32(i, vcvtq_u32_f32(at));
+    float lanes[4] = {table[i[0]], table[i[1]], table[i[2]], table[i[3]]};
+    return vld1q_f32(lanes);
+}
+VF_INLINE void vf_take16(VF out[16 / VF_LANES], const uint8_t *w, int bits,
+                         const float *table)
+{
+    vf_codes16(out, w, bits);
+    for (int i = 0; i < 4; i++)
+        out[i] = vf_gather(table, out[i]);
+}
+VF_INLINE VF vf_partner(VF a, int by)
+{
+    return by == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2);
+}
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {
     float32x4x2_t lo = vzipq_f32(r[0], r[2]), hi = vzipq_f32(r[1], r[3]);

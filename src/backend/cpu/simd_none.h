@@ -20,6 +20,12 @@
  *   vf_codes16(out, w, bits)  16 codes of 2, 3, 4, 5, 6 or 8 bits (a constant)
  *                       of a little-endian bit stream as floats, in 16 /
  *                       VF_LANES vectors; reads exactly 2 * bits bytes
+ *   vf_load_i8          VF_LANES signed bytes as floats
+ *   vf_store_u8         the low byte of each lane, a whole number in -128 ..
+ * 255 vf_take16(out, w, bits, table)  table[code] for the codes of vf_codes16;
+ * the table is readable for 32 floats even with fewer codes vf_gather(table,
+ * at)  table[at], `at` being whole numbers vf_partner(a, by)   each lane's
+ * neighbour across `by`, a power of two below VF_LANES: lane i is a[i ^ by]
  *   vf_transpose(r)     of VF_LANES vectors, in place
  *   vm_lt vm_le vm_eq vm_nan(a) vm_or, vf_select(m, a, b): m ? a : b
  *   VD                  a vector of VF_LANES / 2 doubles, with the compilers'
@@ -230,6 +236,41 @@ VF_INLINE void vf_codes16(VF out[16 / VF_LANES], const uint8_t *w, int bits)
             out[half * 2 + i / 4][i % 4] =
                 (float)(int)((uint32_t)(stream >> (i * bits)) & mask);
     }
+}
+VF_INLINE VF vf_load_i8(const uint8_t *p)
+{
+    VF r;
+    for (int i = 0; i < VF_LANES; i++)
+        r[i] = (float)(int8_t)p[i];
+    return r;
+}
+VF_INLINE void vf_store_u8(uint8_t *p, VF v)
+{
+    for (int i = 0; i < VF_LANES; i++)
+        p[i] = (uint8_t)(int)v[i];
+}
+VF_INLINE void vf_take16(VF out[16 / VF_LANES], const uint8_t *w, int bits,
+                         const float *table)
+{
+    for (int half = 0; half < 2; half++) {
+        uint64_t stream = qn_load_bytes(w + half * bits, bits);
+        uint32_t mask = (1u << bits) - 1;
+        for (int i = 0; i < 8; i++)
+            out[half * 2 + i / 4][i % 4] =
+                table[(uint32_t)(stream >> (i * bits)) & mask];
+    }
+}
+VF_INLINE VF vf_gather(const float *table, VF at)
+{
+    VF r;
+    for (int i = 0; i < VF_LANES; i++)
+        r[i] = table[(int)at[i]];
+    return r;
+}
+VF_INLINE VF vf_partner(VF a, int by)
+{
+    return by == 1 ? (VF){a[1], a[0], a[3], a[2]}
+                   : (VF){a[2], a[3], a[0], a[1]};
 }
 VF_INLINE void vf_transpose(VF r[VF_LANES])
 {
