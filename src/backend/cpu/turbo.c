@@ -12,8 +12,8 @@
  * among the threads; none depends on another. */
 #include "registered.h"
 
+#include "backend/cpu/kernels/turbo/turbo.h"
 #include "cpu.h"
-#include "kernels/turbo/turbo.h"
 
 #include <string.h>
 
@@ -293,10 +293,9 @@ static int open_encoder(coder *c, const qn_kernel_args *args, bool keys)
     c->x = &args->in[0];
     c->d = c->x->ndim ? c->x->shape[c->x->ndim - 1] : 0;
     if (!qn_cpu_narrow_float(c->x->dtype) || !qn_tq_has_dim(c->d))
-        return qn_kernel_refuse(args,
-                                "rows of " QN_TQ_DIMS
-                                " floats are expected, found %d of %s",
-                                c->d, qn_dtype_name(c->x->dtype));
+        return qn_kernel_refuse(
+            args, "rows of " QN_TQ_DIMS " floats are expected, found %d of %s",
+            c->d, qn_dtype_name(c->x->dtype));
     if (!qn_template_int(args->templates, "BITS", &c->bits) ||
         !qn_template_int(args->templates, "GROUP", &c->group) ||
         !qn_template_int(args->templates, "PACKED", &packed) ||
