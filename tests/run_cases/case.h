@@ -30,6 +30,10 @@ void run_model_case(const qn_json *c, const case_context *context);
 /* One of `cases` of a goldens file. */
 void run_golden_case(const qn_json *c, const case_context *context);
 
+/* A goldens file of the packed KV format. */
+bool is_turboquant_golden(const qn_json *root);
+void run_turboquant_golden(const qn_json *root, const case_context *context);
+
 /* For transform.c: a step of an ABI case, and a list of its values (held by
  * the case); back from there: a step that applies a transformation.  What the
  * step returned, or -1. */

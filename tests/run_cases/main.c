@@ -2,7 +2,8 @@
  *
  * A file is told by its content: JSON lines with `kind` (bug-report cases) or
  * with `group` (cases of the C API), or one JSON object with `model`,
- * `reference` and `cases` (goldens).  Folders are searched for such files.
+ * `reference` and `cases` (goldens of a model), or one with `kind` and `set`
+ * (goldens of a format).  Folders are searched for such files.
  * Prints each failure with expected and found, ends with
  * 'N passed, N failed', and exits 0 only if all passed.  The ids in the file of
  * --later are of cases that need what is not built yet: they must fail. */
@@ -450,6 +451,26 @@ static void run_goldens(const char *path, const char *folder,
     }
 }
 
+/* Goldens whose file is one case: those of the formats that quern defines. */
+static const struct {
+    const char *id;
+    bool (*is)(const qn_json *root);
+    case_fn run;
+} files[] = {
+    {"turboquant", is_turboquant_golden, run_turboquant_golden},
+};
+
+static bool run_golden_file(const char *path, const char *folder,
+                            const qn_json *root)
+{
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i].is(root)) {
+            run_case(path, files[i].id, files[i].run, root, folder);
+            return true;
+        }
+    return false;
+}
+
 static bool is_golden(const qn_json *root)
 {
     return qn_json_get(root, "model") && qn_json_get(root, "reference") &&
@@ -475,9 +496,12 @@ static void run_file(const char *path, bool named)
     const char *dot = strrchr(path, '.');
     if (dot && !strcmp(dot, ".jsonl")) {
         run_lines(path, folder, whole);
-    } else if (!qn_json_parse(&doc, whole, 0) && is_golden(qn_json_root(doc))) {
+    } else if (qn_json_parse(&doc, whole, 0)) {
+        if (named)
+            fail_file(path, qn_error_text());
+    } else if (is_golden(qn_json_root(doc))) {
         run_goldens(path, folder, qn_json_root(doc));
-    } else if (named) {
+    } else if (!run_golden_file(path, folder, qn_json_root(doc)) && named) {
         fail_file(path, "neither case lines nor goldens");
     }
     qn_json_doc_free(doc);
