@@ -53,11 +53,7 @@ static void row_floats(float *out, const qn_kernel_view *v, size_t row)
     float room[QN_TQ_MAX_DIM];
     size_t w = (size_t)v->shape[last_axis(v)];
     const void *from = row_of(v, row, room);
-    if (v->dtype == QN_FLOAT16 && w <= QN_TQ_MAX_GROUPS)
-        for (size_t i = 0; i < w; i++)
-            out[i] = qn_f16_to_f32(((const uint16_t *)from)[i]);
-    else
-        qn_cpu_widen(out, from, w, v->dtype);
+    qn_cpu_widen(out, from, w, v->dtype);
 }
 
 /* [..., w] of a type, with the other axes of `like`. */
@@ -80,48 +76,93 @@ typedef struct decoder {
     bool inverse, deferred; /* neither: floats, rotated */
     uint16_t *keys;
     char *values;
-    size_t rows;
+    size_t tokens, chunks; /* of a head */
     bool stream;
     float table[256], signs[QN_TQ_MAX_DIM];
 } decoder;
+
+/* Tokens first .. of one head: a chunk. */
+typedef struct chunk {
+    size_t head, first;
+    int count;
+} chunk;
 
 /* A row of output is made here and copied past the caches, or made in place. */
 typedef struct decoder_room {
     _Alignas(64) float wide[QN_TQ_MAX_DIM];
     _Alignas(64) uint16_t half[QN_TQ_MAX_DIM];
     uint8_t packed[QN_TQ_MAX_DIM];
-    float scale[QN_TQ_MAX_GROUPS], zero[QN_TQ_MAX_GROUPS];
+    float scale[CHUNK * QN_TQ_MAX_GROUPS], zero[CHUNK * QN_TQ_MAX_GROUPS];
 } decoder_room;
 
-static void decode_keys(const decoder *j, decoder_room *r, size_t row)
+/* Scales or zero points of a chunk as floats, at once where rows touch. */
+static void chunk_floats(float *out, const qn_kernel_view *v, size_t tokens,
+                         const chunk *c)
 {
-    uint16_t *out = j->keys + row * (size_t)j->d;
-    row_floats(r->scale, j->ks, row);
-    row_floats(r->zero, j->kz, row);
-    j->kernel->decode_key(j->stream ? r->half : out,
-                          row_of(j->kp, row, r->packed), r->scale, r->zero,
-                          j->d, j->key_bits, j->key_group);
-    if (j->stream)
-        j->kernel->stream(out, r->half, j->d * (int)sizeof *out);
+    size_t row = c->head * tokens + c->first;
+    int w = v->shape[3];
+    if (v->strides[3] == 1 && v->strides[2] == w) {
+        const char *at = qn_view_place(v, qn_view_offset(v, 3, row));
+        qn_cpu_widen(out, at, (size_t)(c->count * w), v->dtype);
+        return;
+    }
+    for (int i = 0; i < c->count; i++)
+        row_floats(out + i * w, v, row + (size_t)i);
 }
 
-static void decode_values(const decoder *j, decoder_room *r, size_t row)
+/* Packed row i of a chunk whose first is at `base`. */
+static const uint8_t *packed_row(const qn_kernel_view *v, const char *base,
+                                 int i, uint8_t *room)
 {
-    bool half = j->inverse || j->deferred;
-    int bytes = j->d * (half ? 2 : 4);
-    char *out = j->values + row * (size_t)bytes;
-    char *made = !j->stream ? out : half ? (char *)r->half : (char *)r->wide;
-    row_floats(r->scale, j->vs, row);
-    j->kernel->decode_value(half ? r->wide : (float *)(void *)made,
-                            j->deferred ? (uint16_t *)(void *)made : NULL,
-                            row_of(j->vp, row, r->packed), r->scale, j->table,
-                            j->d, j->value_bits, j->value_group);
-    if (j->inverse) {
-        j->kernel->unrotate(r->wide, r->wide, j->signs, j->d);
-        j->kernel->narrow((uint16_t *)(void *)made, r->wide, j->d);
+    const uint8_t *at = (const uint8_t *)base + i * v->strides[2];
+    int64_t step = v->strides[3];
+    if (step == 1)
+        return at;
+    for (int j = 0; j < v->shape[3]; j++)
+        room[j] = at[j * step];
+    return room;
+}
+
+static void decode_keys(const decoder *j, decoder_room *r, const chunk *c)
+{
+    size_t row = c->head * j->tokens + c->first;
+    uint16_t *out = j->keys + row * (size_t)j->d;
+    const char *base = qn_view_place(j->kp, qn_view_offset(j->kp, 3, row));
+    int groups = j->d / j->key_group;
+    chunk_floats(r->scale, j->ks, j->tokens, c);
+    chunk_floats(r->zero, j->kz, j->tokens, c);
+    for (int i = 0; i < c->count; i++, out += j->d) {
+        j->kernel->decode_key(j->stream ? r->half : out,
+                              packed_row(j->kp, base, i, r->packed),
+                              r->scale + i * groups, r->zero + i * groups, j->d,
+                              j->key_bits, j->key_group);
+        if (j->stream)
+            j->kernel->stream(out, r->half, j->d * (int)sizeof *out);
     }
-    if (j->stream)
-        j->kernel->stream(out, made, bytes);
+}
+
+static void decode_values(const decoder *j, decoder_room *r, const chunk *c)
+{
+    size_t row = c->head * j->tokens + c->first;
+    bool half = j->inverse || j->deferred;
+    int bytes = j->d * (half ? 2 : 4), groups = j->d / j->value_group;
+    const char *base = qn_view_place(j->vp, qn_view_offset(j->vp, 3, row));
+    char *out = j->values + row * (size_t)bytes;
+    chunk_floats(r->scale, j->vs, j->tokens, c);
+    for (int i = 0; i < c->count; i++, out += bytes) {
+        char *made = !j->stream ? out
+                     : half     ? (char *)r->half
+                                : (char *)r->wide;
+        uint16_t *halves = (uint16_t *)(void *)made;
+        j->kernel->decode_value(
+            half ? r->wide : (float *)(void *)made, j->deferred ? halves : NULL,
+            packed_row(j->vp, base, i, r->packed), r->scale + i * groups,
+            j->table, j->d, j->value_bits, j->value_group);
+        if (j->inverse)
+            j->kernel->unrotate(r->wide, halves, r->wide, j->signs, j->d);
+        if (j->stream)
+            j->kernel->stream(out, made, bytes);
+    }
 }
 
 static void decode_chunk(void *arg, size_t i, void *scratch)
@@ -129,11 +170,11 @@ static void decode_chunk(void *arg, size_t i, void *scratch)
     (void)scratch;
     const decoder *j = arg;
     decoder_room room;
-    size_t end = (i + 1) * CHUNK < j->rows ? (i + 1) * CHUNK : j->rows;
-    for (size_t row = i * CHUNK; row < end; row++)
-        decode_keys(j, &room, row);
-    for (size_t row = i * CHUNK; row < end; row++)
-        decode_values(j, &room, row);
+    chunk c = {.head = i / j->chunks, .first = i % j->chunks * CHUNK};
+    size_t left = j->tokens - c.first;
+    c.count = left < CHUNK ? (int)left : CHUNK;
+    decode_keys(j, &room, &c);
+    decode_values(j, &room, &c);
     j->kernel->fence();
 }
 
@@ -231,10 +272,16 @@ static int run_decoder(decoder *j, const qn_kernel_args *args)
     if (j->inverse && !read_vector(j->signs, &in[6], j->d))
         return qn_kernel_refuse(args, "%d signs of float32 are expected", j->d);
     j->kernel = qn_turbo_pick();
-    j->rows = qn_view_size(&args->out[0]) / (size_t)j->d;
-    j->stream = j->rows * (size_t)j->d * 2 >= QN_CPU_STREAM &&
-                aligned(j->keys) && aligned(j->values);
-    args->parallel(args->ctx, chunks_of(j->rows), decode_chunk, j);
+    size_t size = qn_view_size(&args->out[0]);
+    if (!size)
+        return 0;
+    const int *shape = args->out[0].shape;
+    j->tokens = (size_t)shape[2];
+    j->chunks = chunks_of(j->tokens);
+    j->stream =
+        2 * size >= QN_CPU_STREAM && aligned(j->keys) && aligned(j->values);
+    args->parallel(args->ctx, (size_t)shape[0] * (size_t)shape[1] * j->chunks,
+                   decode_chunk, j);
     return 0;
 }
 

@@ -17,9 +17,11 @@
 
 typedef struct qn_turbo_kernel {
     /* As qn_tq_rotate and qn_tq_unrotate, with signs as floats
-     * (qn_tq_sign_floats).  y may be x. */
+     * (qn_tq_sign_floats).  y may be x.  Where `half` is not NULL the result
+     * is rounded to bfloat16 there, and y has anything. */
     void (*rotate)(float *y, const float *x, const float *signs, int d);
-    void (*unrotate)(float *y, const float *x, const float *signs, int d);
+    void (*unrotate)(float *y, uint16_t *half, const float *x,
+                     const float *signs, int d);
     /* As qn_tq_encode_key and qn_tq_encode_value. */
     void (*encode_key)(uint8_t *codes, uint16_t *scale, uint16_t *zero,
                        const float *x, int d, int bits, int group, bool guard);
@@ -34,8 +36,6 @@ typedef struct qn_turbo_kernel {
     void (*decode_value)(float *y, uint16_t *half, const uint8_t *packed,
                          const float *scale, const float *table, int d,
                          int bits, int group);
-    /* Rounds d floats to bfloat16. */
-    void (*narrow)(uint16_t *y, const float *x, int d);
     /* Copies a multiple of 64 bytes to a place aligned to that, past the
      * caches; fence() after the last. */
     void (*stream)(void *to, const void *from, int bytes);
