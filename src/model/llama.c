@@ -2,7 +2,12 @@
  *
  * Per layer: h = x + attention(norm(x)); y = h + mlp(norm(h)), with rotary
  * positions, grouped key-value heads, windows where a layer has one, and
- * down(silu(gate) * up) as the MLP. */
+ * down(silu(gate) * up) as the MLP.
+ *
+ * x and h, the sums that run through all layers, are float32 whatever the dtype
+ * of activations, and so are norms and logits: with sums rounded to 8 bits in
+ * each layer, bfloat16 is a hundred times further from exact arithmetic
+ * (docs/accuracy.md). */
 #include "family.h"
 
 #include "base/alloc.h"
@@ -216,7 +221,8 @@ static mlx_array attend(const llama *m, nn *c, int i, mlx_array x, nn_rows rows)
 {
     const layer_weights *w = &m->layer[i];
     mlx_array qkv[3];
-    nn_linears(c, qkv, &w->qkv, x, (nn_norm){w->attention_norm, m->eps});
+    nn_linears(c, qkv, &w->qkv, x,
+               (nn_norm){w->attention_norm, m->eps, m->dtype});
     qn_attention how = {.heads = m->heads,
                         .scale = (float)(1 / sqrt(m->head_dim)),
                         .window = m->window[i]};
@@ -229,7 +235,8 @@ static mlx_array attend(const llama *m, nn *c, int i, mlx_array x, nn_rows rows)
 static mlx_array feed_forward(const llama *m, nn *c, int i, mlx_array x)
 {
     const layer_weights *w = &m->layer[i];
-    mlx_array h = nn_gated(c, &w->mlp.in, x, (nn_norm){w->mlp_norm, m->eps});
+    mlx_array h =
+        nn_gated(c, &w->mlp.in, x, (nn_norm){w->mlp_norm, m->eps, m->dtype});
     return nn_linear_add(c, &w->mlp.down, h, x);
 }
 
@@ -237,7 +244,7 @@ static mlx_array llama_forward(const void *state, nn *c, mlx_array ids,
                                nn_rows rows, bool last_only)
 {
     const llama *m = state;
-    mlx_array x = nn_embed(c, &m->embed, ids, m->dtype);
+    mlx_array x = nn_embed(c, &m->embed, ids, MLX_FLOAT32);
     for (int i = 0; i < m->layers; i++)
         x = feed_forward(m, c, i, attend(m, c, i, x, rows));
     if (last_only)

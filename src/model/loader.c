@@ -281,9 +281,10 @@ static qn_status narrow_array(qn_loader *loader, mlx_array *out,
     return qn_engine_made(out->ctx);
 }
 
-/* A floating tensor in the dtype of activations; `source_row` may be NULL. */
+/* A floating tensor in the dtype `as`; `source_row` may be NULL. */
 static qn_status float_array(qn_loader *loader, mlx_array *out,
-                             const qn_weight *w, const uint32_t *source_row)
+                             const qn_weight *w, const uint32_t *source_row,
+                             mlx_dtype as)
 {
     mlx_dtype dtype;
     qn_status status;
@@ -295,8 +296,8 @@ static qn_status float_array(qn_loader *loader, mlx_array *out,
         status = reordered_array(out, w, dtype, source_row);
     else
         status = plain_array(out, w, dtype);
-    if (!status && mlx_array_dtype(*out) != loader->dtype) {
-        status = convert(loader, out, loader->dtype);
+    if (!status && mlx_array_dtype(*out) != as) {
+        status = convert(loader, out, as);
         give_back(w);
     }
     return status;
@@ -319,14 +320,16 @@ static const char *dtype_name(mlx_dtype dtype)
 }
 
 static qn_status load_vector(qn_loader *loader, mlx_array *out, int size,
-                             const char *name, const uint32_t *source_row)
+                             const char *name, const uint32_t *source_row,
+                             mlx_dtype dtype)
 {
     const qn_weight *w = take(loader, name);
     if (!w)
         return QN_OK;
     qn_status status = check_shape(loader, w, (int64_t[]){size}, 1);
     if (!status)
-        status = fail_at(loader, float_array(loader, out, w, source_row), name);
+        status = fail_at(
+            loader, float_array(loader, out, w, source_row, dtype), name);
     if (!status)
         count_form(loader, dtype_name(mlx_array_dtype(*out)), (uint64_t)size,
                    mlx_array_nbytes(*out));
@@ -341,7 +344,8 @@ qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
     va_start(args, fmt);
     qn_status status = format_name(name, fmt, args);
     va_end(args);
-    return status ? status : load_vector(loader, out, size, name, NULL);
+    return status ? status
+                  : load_vector(loader, out, size, name, NULL, MLX_FLOAT32);
 }
 
 qn_status qn_load_floats(qn_loader *loader, float **out, int size,
@@ -388,7 +392,8 @@ static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
 {
     qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
     if (!status)
-        status = float_array(loader, &m->weight, w, source_row);
+        status =
+            float_array(loader, &m->weight, w, source_row, loader->dtype);
     if (!status)
         status =
             qn_engine(mlx_transpose(&m->turned, m->weight, loader->stream));
@@ -824,7 +829,8 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
     if (!status && spec->bias) {
         char name[NAME_SIZE];
         snprintf(name, sizeof name, "%s.bias", module);
-        status = load_vector(loader, &m->bias, spec->rows, name, source_row);
+        status = load_vector(loader, &m->bias, spec->rows, name, source_row,
+                             loader->dtype);
     }
     if (m->blocks)
         m->source_row = source_row;

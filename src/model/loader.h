@@ -53,7 +53,7 @@ typedef void (*qn_warn_fn)(void *data, qn_log_level level, const char *text);
 typedef struct qn_loader {
     qn_weights *weights;
     qn_config *config;
-    mlx_dtype dtype; /* of activations: small weights are converted to it */
+    mlx_dtype dtype; /* of activations: dense matrices are converted to it */
     bool int8;       /* lay packed matrices out for products in 8 bits */
     mlx_stream stream;
     qn_warn_fn warn; /* may be NULL */
@@ -93,7 +93,7 @@ qn_status qn_load_matrix(qn_loader *loader, qn_matrix *out,
  * without panels if not. */
 qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
                      int count);
-/* Loads a vector of `size` floats in the dtype of activations. */
+/* Loads a vector of `size` floats, as float32. */
 qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
                          const char *fmt, ...) QN_PRINTF(4, 5);
 /* A vector of float32 as plain numbers, if there is one of this name: *out is

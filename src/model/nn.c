@@ -137,6 +137,9 @@ static mlx_array packed_linear(nn *c, const qn_matrix *w, mlx_array x)
 
 static mlx_array dense_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
+    /* The other way round the matrix would be converted in each step. */
+    if (!c->status)
+        x = nn_astype(c, x, mlx_array_dtype(w->turned));
     STEP(mlx_matmul(&res, x, w->turned, c->stream));
 }
 
@@ -168,7 +171,8 @@ static mlx_array panel_linear(nn *c, const qn_matrix *w, mlx_array x,
 static mlx_array plain_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
     mlx_array y = w->packed ? packed_linear(c, w, x) : dense_linear(c, w, x);
-    /* Scales of a wider type promote the product. */
+    /* Scales of a wider type promote the product, a matrix of a narrower one
+     * has made it narrow. */
     if (!c->status)
         y = nn_astype(c, y, mlx_array_dtype(x));
     return y;
@@ -184,7 +188,8 @@ mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
 mlx_array nn_linear_add(nn *c, const qn_matrix *w, mlx_array x,
                         mlx_array residual)
 {
-    if (w->panels.data.ctx && !w->bias.ctx)
+    if (w->panels.data.ctx && !w->bias.ctx && !c->status &&
+        mlx_array_dtype(x) == mlx_array_dtype(residual))
         return panel_linear(c, w, x, residual);
     return nn_add(c, residual, nn_linear(c, w, x));
 }
@@ -297,8 +302,11 @@ void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x,
     if (g->panels.data.ctx) {
         quern_panel_steps steps = steps_of(norm);
         panel_products(c, out, g->count, &g->panels, x, &steps);
+        for (int i = 0; i < g->count; i++)
+            out[i] = nn_astype(c, out[i], norm.dtype);
     } else {
         x = nn_rms_norm(c, x, norm.weight, norm.eps);
+        x = nn_astype(c, x, norm.dtype);
         if (c->status)
             return;
         if (!g->fused) {
@@ -320,7 +328,7 @@ mlx_array nn_gated(nn *c, const nn_group *g, mlx_array x, nn_norm norm)
         quern_panel_steps steps = steps_of(norm);
         steps.gate = true;
         panel_products(c, out, 1, &g->panels, x, &steps);
-        return out[0];
+        return nn_astype(c, out[0], norm.dtype);
     }
     nn_linears(c, out, g, x, norm);
     return nn_mul(c, nn_silu(c, out[0]), out[1]);

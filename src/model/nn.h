@@ -40,10 +40,11 @@ mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype);
 /* x * rsqrt(mean(x^2) + eps) * weight */
 mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
 
-/* x w^T + bias, in the dtype of x. */
+/* x w^T + bias, in the dtype of x.  A dense matrix is multiplied in its own
+ * dtype. */
 mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x);
 
-/* x w^T + bias + residual. */
+/* x w^T + bias + residual, in the dtype of the residual. */
 mlx_array nn_linear_add(nn *c, const qn_matrix *w, mlx_array x,
                         mlx_array residual);
 
@@ -64,13 +65,15 @@ qn_status nn_group_make(qn_loader *loader, nn_group *out, qn_matrix *const *w,
                         int count);
 void nn_group_clear(nn_group *group);
 
-/* A norm that comes before products: nn_rms_norm(x, weight, eps). */
+/* A norm that comes before products: nn_rms_norm(x, weight, eps), which they
+ * take, and give their results, in `dtype`. */
 typedef struct nn_norm {
     mlx_array weight;
     double eps;
+    mlx_dtype dtype;
 } nn_norm;
 
-/* out[i] is norm(x) w[i]^T + bias, in the dtype of x. */
+/* out[i] is norm(x) w[i]^T + bias. */
 void nn_linears(nn *c, mlx_array *out, const nn_group *group, mlx_array x,
                 nn_norm norm);
 /* silu(first) * second of a group of two. */

@@ -346,7 +346,13 @@ static void test_chunks_give_the_same_bits(void **state)
 {
     (void)state;
     static const int chunks[] = {1, 7, 16, 64};
-    static const mlx_dtype kv[] = {MLX_FLOAT32, MLX_FLOAT16, MLX_BFLOAT16};
+    static const struct {
+        mlx_dtype activations, kv;
+    } types[] = {{MLX_FLOAT32, MLX_FLOAT32},
+                 {MLX_FLOAT32, MLX_FLOAT16},
+                 {MLX_FLOAT32, MLX_BFLOAT16},
+                 {MLX_FLOAT16, MLX_FLOAT16},
+                 {MLX_BFLOAT16, MLX_FLOAT32}};
     char *dir = temp_dir_new(), *path = qn_path_join(dir, "model.gguf");
     tiny m = tiny_default();
     tiny_make(&m);
@@ -356,9 +362,9 @@ static void test_chunks_give_the_same_bits(void **state)
     size_t size = sizeof(float) * COUNT * (size_t)m.vocab;
     float *whole = malloc(size), *parts = malloc(size);
     assert_true(whole && parts);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 5; k++) {
         loaded l;
-        check_status(load(&l, path, MLX_FLOAT32, kv[k]), QN_OK);
+        check_status(load(&l, path, types[k].activations, types[k].kv), QN_OK);
         compute(&l, ids, COUNT, whole);
         for (int c = 0; c < 4; c++) {
             qn_kv_cache_reset(l.cache);
@@ -420,6 +426,29 @@ static void test_half_precision_activations(void **state)
     temp_dir_remove(dir);
 }
 
+/* What a layer adds to the sum that runs through all of them is not lost when
+ * it is smaller than the steps of the activations' dtype: the sum is float32,
+ * and so are norms and logits. */
+static void test_sums_of_layers_are_float32(void **state)
+{
+    (void)state;
+    char *dir = temp_dir_new(), *path = qn_path_join(dir, "model.gguf");
+    tiny m = tiny_default();
+    tiny_make(&m);
+    for (int i = 0; i < m.count; i++) {
+        tiny_tensor *t = &m.tensors[i];
+        bool adds = strstr(t->name, "o_proj") || strstr(t->name, "down_proj");
+        for (size_t e = 0; adds && e < tiny_size(t); e++)
+            t->data[e] /= 256;
+    }
+    tiny_write_gguf(&m, dir, QN_GGUF_Q4_1_T, NULL, 0);
+    check_dtypes(&m, path, MLX_BFLOAT16, MLX_FLOAT32, 0.006);
+    check_dtypes(&m, path, MLX_FLOAT16, MLX_FLOAT32, 0.0008);
+    tiny_free(&m);
+    qn_free(path);
+    temp_dir_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_chunks_give_the_same_bits),
         cmocka_unit_test(test_half_precision_caches_are_close),
         cmocka_unit_test(test_half_precision_activations),
+        cmocka_unit_test(test_sums_of_layers_are_float32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
