@@ -758,7 +758,8 @@ static void bench_panel_rows(panel_bench *job, qn_isa isa, const char *form,
     float *x = random_floats(PANEL_K);
     job->tile = room(qn_panel_x_bytes(&job->form, PANEL_K, job->rows));
     for (size_t r = 0; r < job->rows; r++)
-        job->kernel->quantize(job->tile, &job->form, x, PANEL_K, r, job->rows);
+        job->kernel->quantize(job->tile, &job->form, x, PANEL_K, 0, PANEL_K, r,
+                              job->rows);
     job->count = memory ? PANEL_MEMORY / bytes : 1;
     double time = best_time(panel_work, job), n = (double)job->count;
     double macs = 16.0 * PANEL_K * n * (double)job->rows;

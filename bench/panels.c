@@ -53,7 +53,7 @@ static void make_tiles(work *w)
         for (size_t i = 0; i < w->k; i++)
             x[i] = (float)((i * 37 + r * 11) % 201) / 100 - 1;
         w->kernel->quantize(w->tiles + r / w->rows * w->tile_bytes, &w->form, x,
-                            w->k, r % w->rows, w->rows);
+                            w->k, 0, w->k, r % w->rows, w->rows);
     }
     free(x);
 }

@@ -328,8 +328,8 @@ static qn_status load_vector(qn_loader *loader, mlx_array *out, int size,
         return QN_OK;
     qn_status status = check_shape(loader, w, (int64_t[]){size}, 1);
     if (!status)
-        status = fail_at(
-            loader, float_array(loader, out, w, source_row, dtype), name);
+        status = fail_at(loader, float_array(loader, out, w, source_row, dtype),
+                         name);
     if (!status)
         count_form(loader, dtype_name(mlx_array_dtype(*out)), (uint64_t)size,
                    mlx_array_nbytes(*out));
@@ -392,8 +392,7 @@ static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
 {
     qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
     if (!status)
-        status =
-            float_array(loader, &m->weight, w, source_row, loader->dtype);
+        status = float_array(loader, &m->weight, w, source_row, loader->dtype);
     if (!status)
         status =
             qn_engine(mlx_transpose(&m->turned, m->weight, loader->stream));

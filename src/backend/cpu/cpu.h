@@ -36,6 +36,7 @@ qn_status qn_cpu_fused(qn_node *node, bool *done);
 qn_status qn_cpu_where(qn_node *node, bool *done);
 qn_status qn_cpu_astype(qn_node *node, bool *done);
 qn_status qn_cpu_view(qn_node *node, bool *done);
+qn_status qn_cpu_full(qn_node *node, bool *done);
 qn_status qn_cpu_slice_update(qn_node *node, bool *done);
 qn_status qn_cpu_concatenate(qn_node *node, bool *done);
 qn_status qn_cpu_gather(qn_node *node, bool *done);

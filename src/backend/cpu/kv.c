@@ -1,8 +1,8 @@
 /* kv.c: attention over caches: new rows are turned and stored, then every
  * sequence is a part of one run of the attention kernels.
  *
- * The rows of a step of decoding are few, and the calling thread stores them
- * by itself; those of a prompt are shared. */
+ * One row, as in decoding, is stored by the calling thread; those of a prompt,
+ * or of several sequences, are shared. */
 #include "attention.h"
 #include "cpu.h"
 
@@ -20,7 +20,7 @@ _Static_assert((int)QN_KV_BLOCK == (int)QN_ATTENTION_CHUNK,
                "the kernel walks over keys block by block");
 
 enum {
-    GRAIN_ROWS = 64, /* rows that a thread stores at least */
+    GRAIN_ROWS = 2, /* rows that take as long as to wake a thread */
     KEPT_TURNS = 128
 };
 

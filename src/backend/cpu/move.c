@@ -1,5 +1,5 @@
 /* move.c: operations that move elements without looking at them: copies,
- * slice updates, concatenation.
+ * slice updates, concatenation, values repeated.
  *
  * All are windows: elements of one shape, read with some strides and written
  * with others.  Runs that are neighbours on both sides are one memcpy; where
@@ -20,7 +20,10 @@
 
 #include <string.h>
 
-enum { GRAIN_BYTES = 128 * 1024 /* of a copy that is not shared */ };
+enum {
+    GRAIN_BYTES = 128 * 1024, /* of a copy that is not shared */
+    REPEAT_BYTES = 4096       /* written with one memcpy */
+};
 
 typedef struct window {
     void *at; /* the first element */
@@ -35,6 +38,19 @@ typedef struct copy_job {
     bool stream;
 } copy_job;
 
+/* n times the element at `from`: what is there already is copied behind it. */
+static void repeat(char *to, const char *from, size_t n, size_t item)
+{
+    size_t all = n * item, done = item;
+    memcpy(to, from, item);
+    while (done < all) {
+        size_t some = done < REPEAT_BYTES ? done : REPEAT_BYTES;
+        some = some < all - done ? some : all - done;
+        memcpy(to + done, to, some);
+        done += some;
+    }
+}
+
 /* Sizes spelled out become plain loads and stores. */
 #define COPY_STRIDED(size)                                                     \
     for (size_t i = 0; i < n; i++)                                             \
@@ -46,6 +62,10 @@ static void copy_run(char *to, int64_t to_step, const char *from,
 {
     if (to_step == 1 && from_step == 1) {
         memcpy(to, from, n * item);
+        return;
+    }
+    if (to_step == 1 && from_step == 0) {
+        repeat(to, from, n, item);
         return;
     }
     switch (item) {
@@ -242,6 +262,25 @@ qn_status qn_cpu_view(qn_node *node, bool *done)
 {
     *done = true;
     return qn_view_run(node, qn_cpu_copy_to);
+}
+
+qn_status qn_cpu_full(qn_node *node, bool *done)
+{
+    const qn_array *value = node->inputs[0];
+    qn_array *out = node->outputs[0];
+    qn_status status = qn_array_alloc(out);
+    if (status)
+        return status;
+    *done = true;
+    /* Aligned from the right; missing axes and those of length 1 stand. */
+    int64_t strides[QN_MAX_NDIM] = {0};
+    int missing = out->ndim - value->ndim;
+    for (int axis = 0; axis < value->ndim; axis++)
+        if (value->shape[axis] != 1)
+            strides[missing + axis] = value->strides[axis];
+    copy_window(window_of(out), (window){qn_array_data(value), strides},
+                out->shape, out->ndim, qn_array_itemsize(out), true);
+    return QN_OK;
 }
 
 /* ---- slice_update ---- */

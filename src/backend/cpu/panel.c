@@ -4,8 +4,8 @@
  * A product has two regions: rows of x are normed and made into tiles, then
  * threads share the panels, and the blocks of rows where there are many.  What
  * follows the product (gate, residual) is done while a panel's 16 columns are
- * at hand.  A few rows of x, as in decoding, are made into a tile by the
- * calling thread: a region would take longer. */
+ * at hand.  A few rows of x, as in decoding, are shared column by column, and
+ * one is made into a tile by the calling thread: a region would take longer. */
 #include "cpu.h"
 
 #include "backend/common/output.h"
@@ -21,10 +21,11 @@
 #include <string.h>
 
 enum {
-    BLOCK = 64,               /* rows of x that pass by a panel together */
-    FEW = QN_PANEL_TILE,      /* rows that are not worth a region */
-    GRAIN_BYTES = 24 * 1024,  /* of panels that are not shared */
-    GRAIN_MACS = 1024 * 1024, /* the same where there are many rows */
+    BLOCK = 64,              /* rows of x that pass by a panel together */
+    FEW = QN_PANEL_TILE,     /* rows that are shared by their columns */
+    GRAIN_STEPS = 64,        /* of 32 columns of such a row */
+    GRAIN_BYTES = 24 * 1024, /* of panels that are not shared */
+    GRAIN_MACS = 256 * 1024, /* the same where there are many rows */
     PACK_BYTES = 64 * 1024,
     /* Of blocks, after which their pages may go: a call for each. */
     BLOCK_BYTES = 1024 * 1024,
@@ -287,8 +288,47 @@ static void make_tiles(void *ctx, size_t begin, size_t end, int worker)
         char *tile = tile_at(job, row);
         for (size_t r = 0; r < rows; r++)
             job->kernel->quantize(tile, form, x_row(job, row + r, room), job->k,
-                                  r, rows);
+                                  0, job->k, r, rows);
         row += rows;
+    }
+}
+
+/* float32, without calls: there is a handful of columns at a time. */
+static __attribute__((noinline)) void
+store_floats(float *to, const float *more, const float *values, size_t count)
+{
+    if (!more)
+        memcpy(to, values, count * sizeof *to);
+    for (size_t i = 0; more && i < count; i++)
+        to[i] = more[i] + values[i];
+}
+
+static void store_narrow(const panel_job *job, const qn_array *out, size_t at,
+                         float *values, size_t count)
+{
+    if (job->residual) {
+        float more[QN_PANEL_ROWS];
+        qn_cpu_widen(more, job->residual + at, count, out->dtype);
+        store_floats(values, more, values, count);
+    }
+    qn_cpu_narrow((char *)qn_array_data(out) + at, values, count, out->dtype);
+}
+
+/* Steps begin .. end of a few rows.  A norm needs whole rows, and each thread
+ * makes them for itself. */
+static void make_few(void *ctx, size_t begin, size_t end, int worker)
+{
+    const panel_job *job = ctx;
+    float *room =
+        (float *)(void *)(job->scratch + (size_t)worker * job->scratch_stride);
+    begin *= QN_PANEL_STEP;
+    end *= QN_PANEL_STEP;
+    for (size_t row = 0, rows; row < job->m; row += rows) {
+        rows = qn_panel_tile(job->m - row);
+        for (size_t r = 0; r < rows; r++)
+            job->kernel->quantize(tile_at(job, row), &job->p->w.form,
+                                  x_row(job, row + r, room), job->k, begin, end,
+                                  r, rows);
     }
 }
 
@@ -301,14 +341,13 @@ static void store(const panel_job *job, int part, size_t row, size_t rows,
     size_t count = n - column < QN_PANEL_ROWS ? n - column : QN_PANEL_ROWS;
     for (size_t r = 0; r < rows; r++, values += QN_PANEL_ROWS) {
         size_t at = ((row + r) * n + column) * item;
-        char *to = (char *)qn_array_data(out) + at;
-        if (job->residual) {
-            float more[QN_PANEL_ROWS];
-            qn_cpu_widen(more, job->residual + at, count, out->dtype);
-            for (size_t i = 0; i < count; i++)
-                values[i] = more[i] + values[i];
+        if (out->dtype != QN_FLOAT32) {
+            store_narrow(job, out, at, values, count);
+            continue;
         }
-        qn_cpu_narrow(to, values, count, out->dtype);
+        const char *more = job->residual ? job->residual + at : NULL;
+        store_floats((float *)(void *)((char *)qn_array_data(out) + at),
+                     (const float *)(const void *)more, values, count);
     }
 }
 
@@ -353,7 +392,8 @@ static void run_units(void *ctx, size_t begin, size_t end, int worker)
 static void multiply(panel_job *job)
 {
     if (job->m <= FEW)
-        make_tiles(job, 0, job->m, 0);
+        qn_pool_split(make_few, job, job->k / QN_PANEL_STEP,
+                      GRAIN_STEPS / job->m, 1);
     else
         qn_pool_split(make_tiles, job, job->m, QN_PANEL_TILE, QN_PANEL_TILE);
     size_t rows = job->m < BLOCK ? job->m : BLOCK;

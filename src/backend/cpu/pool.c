@@ -42,7 +42,7 @@ enum {
     SPIN_NS = 60 * 1000,
     /* The caller's, before it yields. */
     WAIT_NS = 20 * 1000,
-    TASKS_PER_THREAD = 4
+    TASKS_PER_THREAD = 8
 };
 
 /* What different threads write lies on cache lines of its own: a worker that

@@ -24,7 +24,7 @@ void qn_pool_set_threads(int threads);
  * that evaluates). */
 void qn_pool_run(qn_pool_task task, void *ctx, size_t count);
 
-/* Splits [0, total) into at most `threads * 4` equal ranges of about `grain`
+/* Splits [0, total) into at most `threads * 8` equal ranges of about `grain`
  * items or more, multiples of `align` (but the last), and calls `range` for
  * each in parallel; in the calling thread when one range is enough. */
 typedef void (*qn_pool_range)(void *ctx, size_t begin, size_t end, int worker);

@@ -34,6 +34,7 @@ static const qn_cpu_run table[QN_OP_COUNT] = {
     [QN_OP_DEPENDS] = qn_cpu_view,
     [QN_OP_SLICE] = qn_cpu_view,
     [QN_OP_VIEW] = qn_cpu_view,
+    [QN_OP_FULL] = qn_cpu_full,
     [QN_OP_SLICE_UPDATE] = qn_cpu_slice_update,
     [QN_OP_CONCATENATE] = qn_cpu_concatenate,
     [QN_OP_GATHER] = qn_cpu_gather,

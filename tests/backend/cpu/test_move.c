@@ -78,6 +78,35 @@ static void test_copies(void **state)
     qn_array_unref(none);
 }
 
+static qn_array *full_node(void *ctx)
+{
+    qn_array *x = ctx;
+    return apply(QN_OP_FULL, NULL, 0, x->dtype, SHAPE(5, 40, 35, 64),
+                 INPUTS(x));
+}
+
+/* One value, one for each row or column, axes that are missing; backwards. */
+static void test_values_are_repeated(void **state)
+{
+    (void)state;
+    static const struct {
+        int shape[3], ndim;
+    } rows[] = {{{1}, 0},         {{1, 1, 1}, 3},  {{64}, 1},
+                {{35, 1}, 2},     {{40, 1, 1}, 3}, {{40, 35, 64}, 3},
+                {{1, 35, 64}, 3}, {{40, 1, 64}, 3}};
+    for (int t = 0; t < TYPES; t++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            qn_array *x = numbered(types[t], rows[i].shape, rows[i].ndim);
+            check_same(full_node, x);
+            qn_array_unref(x);
+        }
+    qn_array *room = numbered(QN_FLOAT32, SHAPE(64));
+    qn_array *back = view_of(room, SHAPE(64), (const int64_t[]){-1}, 63);
+    check_same(full_node, back);
+    qn_array_unref(back);
+    qn_array_unref(room);
+}
+
 /* Blocks alone, each level: every element at its own place. */
 static void test_blocks_are_transposed(void **state)
 {
@@ -382,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_values_are_repeated),
         cmocka_unit_test(test_blocks_are_transposed),
         cmocka_unit_test(test_large_copies),
         cmocka_unit_test(test_slice_updates),

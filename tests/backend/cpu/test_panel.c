@@ -153,7 +153,8 @@ static void check_rows(const qn_panel_kernel *kernel, const sample *s,
     /* What stands there before does not count. */
     memset(memory, 0xff, qn_panel_x_bytes(&s->form, s->k, rows));
     for (size_t r = 0; r < rows; r++)
-        kernel->quantize(memory, &s->form, s->x + r * s->k, s->k, r, rows);
+        kernel->quantize(memory, &s->form, s->x + r * s->k, s->k, 0, s->k, r,
+                         rows);
     qn_panel_x x = qn_panel_x_at(memory, s->k, rows);
     kernel->run(out, &s->form, s->panel, &x, s->k);
     for (size_t r = 0; r < rows; r++) {
@@ -410,13 +411,17 @@ static void check_not_finite(const qn_panel_kernel *kernel)
     qn_panel_form form = {
         .bits = 4, .group = 32, .zero = 8, .scale_type = QN_FLOAT16};
     const float values[] = {NAN, INFINITY, -INFINITY};
-    for (size_t i = 0; i < 3; i++) {
+    /* Among ordinary numbers, among zeros, beside an infinity. */
+    for (size_t i = 0; i < 9; i++) {
         sample s = sample_make(form, K);
-        s.x[40] = values[i];
+        for (size_t e = 32; e < 64 && i / 3 == 1; e++)
+            s.x[e] = 0;
+        s.x[40] = values[i % 3];
+        s.x[63] = i / 3 == 2 ? INFINITY : s.x[63];
         void *memory = aligned_alloc(64, qn_panel_x_bytes(&form, K, 2));
         float out[2 * QN_PANEL_ROWS];
         for (size_t r = 0; r < 2; r++)
-            kernel->quantize(memory, &form, s.x + r * K, K, r, 2);
+            kernel->quantize(memory, &form, s.x + r * K, K, 0, K, r, 2);
         qn_panel_x x = qn_panel_x_at(memory, K, 2);
         kernel->run(out, &form, s.panel, &x, K);
         for (size_t n = 0; n < ROWS; n++) {
@@ -443,7 +448,7 @@ static void check_tiny(const qn_panel_kernel *kernel)
         s.x[i] = 1e-38f;
     void *memory = aligned_alloc(64, qn_panel_x_bytes(&form, K, 1));
     float out[QN_PANEL_ROWS];
-    kernel->quantize(memory, &form, s.x, K, 0, 1);
+    kernel->quantize(memory, &form, s.x, K, 0, K, 0, 1);
     qn_panel_x x = qn_panel_x_at(memory, K, 1);
     kernel->run(out, &form, s.panel, &x, K);
     for (size_t n = 0; n < QN_PANEL_ROWS; n++)

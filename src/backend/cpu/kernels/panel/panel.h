@@ -60,10 +60,11 @@ size_t qn_panel_x_bytes(const qn_panel_form *form, size_t k, size_t rows);
 qn_panel_x qn_panel_x_at(void *memory, size_t k, size_t rows);
 
 typedef struct qn_panel_kernel {
-    /* Quantizes `x` (k floats, a multiple of 32) into row `row` of the tile of
-     * `rows` rows at `memory`. */
+    /* Quantizes elements begin .. end (multiples of 32) of `x`, which are k,
+     * into row `row` of the tile of `rows` rows at `memory`. */
     void (*quantize)(void *memory, const qn_panel_form *form, const float *x,
-                     size_t k, size_t row, size_t rows);
+                     size_t k, size_t begin, size_t end, size_t row,
+                     size_t rows);
     /* out[r * 16 + n] for the tile's rows and the panel's 16. */
     void (*run)(float *out, const qn_panel_form *form, const uint8_t *panel,
                 const qn_panel_x *x, size_t k);
