@@ -302,6 +302,97 @@ int quern_tq_try_fused_eager(bool *accepted, mlx_array *keys, mlx_array *values,
                              int key_bits, int value_bits, int head_dim,
                              const mlx_stream s);
 
+/* A layer's cache in this format, with groups of 32.  Not locked: one thread at
+ * a time.  Arrays that it hands out keep what they hold, whatever the cache
+ * stores or drops later. */
+typedef struct quern_tq_cache quern_tq_cache;
+
+typedef struct quern_tq_options {
+    int key_bits, value_bits;
+    bool guard;          /* of quern_tq_encode_keys: true is what caches want */
+    bool plane_by_plane; /* never decode in one pass: no result changes */
+} quern_tq_options;
+
+/* One without tokens; free takes NULL, too.  A reset drops everything. */
+int quern_tq_cache_new(quern_tq_cache **res, const quern_tq_options *options);
+void quern_tq_cache_free(quern_tq_cache *cache);
+void quern_tq_cache_reset(quern_tq_cache *cache);
+/* Shares what is stored; both go their own ways. */
+int quern_tq_cache_clone(quern_tq_cache **res, const quern_tq_cache *cache);
+
+/* Encodes keys and values [B, H, n, D] behind the tokens that are there.  After
+ * an error the cache is as before. */
+int quern_tq_cache_append(quern_tq_cache *cache, const mlx_array keys,
+                          const mlx_array values, const mlx_stream s);
+/* All tokens, bfloat16 [B, H, offset, D]; an error while there are none.  With
+ * `defer`, values are rotated, and *v_rotated says so: this belongs to what was
+ * fetched. */
+int quern_tq_cache_fetch(mlx_array *keys, mlx_array *values, bool *v_rotated,
+                         const quern_tq_cache *cache, bool defer,
+                         const mlx_stream s);
+int quern_tq_cache_append_and_fetch(mlx_array *k, mlx_array *v, bool *v_rotated,
+                                    quern_tq_cache *cache, const mlx_array keys,
+                                    const mlx_array values, bool defer,
+                                    const mlx_stream s);
+/* Drops the newest n tokens or all; *dropped is how many. */
+int quern_tq_cache_trim(int *dropped, quern_tq_cache *cache, int n);
+
+/* The five planes cut to the tokens that are there; an empty list for none. */
+int quern_tq_cache_state(mlx_vector_array *res, const quern_tq_cache *cache,
+                         const mlx_stream s);
+/* A cache of planes [B, H, capacity, ...] whose first `offset` tokens count. It
+ * shares the arrays; the handles stay the caller's. */
+int quern_tq_cache_restore(quern_tq_cache **res,
+                           const quern_tq_options *options,
+                           const mlx_vector_array planes, int offset,
+                           int head_dim);
+/* Encodes the keys and values of another cache, evaluates, and frees those
+ * handles (they become empty).  Empty ones make an empty cache.  `late`: the
+ * sequence had begun without packing, so that shorter prefixes of it are not to
+ * be reused. */
+int quern_tq_cache_from_plain(quern_tq_cache **res,
+                              const quern_tq_options *options, mlx_array *keys,
+                              mlx_array *values, bool late, const mlx_stream s);
+
+typedef struct quern_tq_info {
+    quern_tq_options options;
+    int head_dim, batch, kv_heads; /* 0: not known yet */
+    int offset;                    /* tokens */
+    int capacity; /* tokens that there is room for; grows by multiples of 256 */
+    int minimum_reusable_offset;
+    size_t bytes;
+    double bytes_per_token;
+    const char *signature; /* "kv:turboquant:8:3", as long as the cache */
+} quern_tq_info;
+void quern_tq_cache_info_get(quern_tq_info *info, const quern_tq_cache *cache);
+
+/* The cache as bytes (free), which must have tokens.  Loading refuses what
+ * other options or another head_dim (0: any) made, and bytes that are cut off,
+ * changed or something else. */
+int quern_tq_cache_save(void **data, size_t *size, const quern_tq_cache *cache,
+                        const mlx_stream s);
+int quern_tq_cache_load(quern_tq_cache **res, const void *data, size_t size,
+                        const quern_tq_options *options, int head_dim);
+
+/* Rows of a batch: of one length, shorter ones with zero records on the left,
+ * which masks must leave out.  Stored bytes are moved as they are. */
+int quern_tq_cache_merge(quern_tq_cache **res,
+                         const quern_tq_cache *const *caches, size_t count,
+                         const mlx_stream s);
+/* The rows of these numbers, in their order. */
+int quern_tq_cache_filter(quern_tq_cache **res, const quern_tq_cache *cache,
+                          const int *rows, size_t count, const mlx_stream s);
+/* One row without its padding: what a cache of this row alone would be. */
+int quern_tq_cache_extract(quern_tq_cache **res, const quern_tq_cache *cache,
+                           int row, const mlx_stream s);
+/* Drops the newest drop[i] tokens of row i. */
+int quern_tq_cache_rollback(quern_tq_cache *cache, const int *drop,
+                            size_t count, const mlx_stream s);
+/* Puts n records of zeros before all rows. */
+int quern_tq_cache_left_pad(quern_tq_cache *cache, int n, const mlx_stream s);
+/* Tokens of a row, padding left out. */
+int quern_tq_cache_row_offset(const quern_tq_cache *cache, int row);
+
 /* --- Packed matrices ------------------------------------------------------ */
 
 /* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul

@@ -532,6 +532,147 @@ static void size_row(const qn_json *row, uint32_t i)
     mlx_array_free(x);
 }
 
+/* ---- life of a cache ---- */
+
+static void check_count(const char *what, uint32_t step, int64_t expected,
+                        int64_t found)
+{
+    if (expected != found)
+        case_fail("step %u, %s: expected %lld, found %lld", step, what,
+                  (long long)expected, (long long)found);
+}
+
+static void check_state(const quern_tq_cache *cache, const qn_json *digests,
+                        uint32_t step)
+{
+    mlx_vector_array planes = mlx_vector_array_new();
+    must(quern_tq_cache_state(&planes, cache, calls_stream()), "state");
+    check_count("planes", step, digests->count, mlx_vector_array_size(planes));
+    for (uint32_t i = 0; !case_failed() && i < digests->count; i++) {
+        mlx_array plane = mlx_array_new();
+        qn_str digest = {"", 0};
+        qn_json_as_str(&digests->items[i], &digest);
+        mlx_vector_array_get(&plane, planes, i);
+        check_digest(label("state", step), plane, digest);
+    }
+    mlx_vector_array_free(planes);
+}
+
+static void check_fetch(const quern_tq_cache *cache, const qn_json *digests,
+                        bool defer, uint32_t step)
+{
+    mlx_array k = mlx_array_new(), v = mlx_array_new();
+    bool rotated = !defer;
+    must(quern_tq_cache_fetch(&k, &v, &rotated, cache, defer, calls_stream()),
+         "fetch");
+    check_count("rotated", step, defer, rotated);
+    check_digest(label("keys", step), k, case_text(digests, "k"));
+    check_digest(label(defer ? "deferred values" : "eager values", step), v,
+                 case_text(digests, defer ? "v_deferred" : "v_eager"));
+}
+
+static void life_step(quern_tq_cache *cache, const qn_json *c, uint32_t i)
+{
+    quern_tq_info info;
+    if (qn_str_is(case_text(c, "op"), "append")) {
+        mlx_array k = array_in(c, "k"), v = array_in(c, "v");
+        must(quern_tq_cache_append(cache, k, v, calls_stream()), "append");
+        mlx_array_free(k);
+        mlx_array_free(v);
+    } else {
+        int dropped = -1;
+        must(quern_tq_cache_trim(&dropped, cache, number(c, "n")), "trim");
+        check_count("dropped", i, number(c, "dropped"), dropped);
+    }
+    quern_tq_cache_info_get(&info, cache);
+    check_count("offset", i, number(c, "offset"), info.offset);
+    check_count("capacity", i, number(c, "capacity"), info.capacity);
+    const qn_json *state = qn_json_get(c, "state_sha256");
+    const qn_json *fetch = qn_json_get(c, "fetch_sha256");
+    if (state)
+        check_state(cache, state, i);
+    if (fetch) {
+        check_fetch(cache, fetch, false, i);
+        check_fetch(cache, fetch, true, i);
+    }
+}
+
+static quern_tq_cache *cache_of(const quern_tq_options *options)
+{
+    quern_tq_cache *cache = NULL;
+    must(quern_tq_cache_new(&cache, options), "quern_tq_cache_new");
+    return cache;
+}
+
+/* One script, with decoding in one pass or plane by plane. */
+static void run_life(const qn_json *c, bool plane_by_plane)
+{
+    const qn_json *steps = qn_json_get(c, "steps");
+    const qn_json *final_state = qn_json_get(c, "final_state");
+    quern_tq_options options = {.key_bits = number(c, "key_bits"),
+                                .value_bits = number(c, "value_bits"),
+                                .plane_by_plane = plane_by_plane};
+    quern_tq_cache *cache = cache_of(&options);
+    quern_tq_info info;
+    if (!cache)
+        return;
+    quern_tq_cache_info_get(&info, cache);
+    if (!qn_str_is(case_text(c, "signature"), info.signature))
+        case_fail("signature: found %s", info.signature);
+    for (uint32_t i = 0; steps && i < steps->count; i++)
+        life_step(cache, &steps->items[i], i);
+    mlx_vector_array planes = mlx_vector_array_new();
+    must(quern_tq_cache_state(&planes, cache, calls_stream()), "state");
+    for (uint32_t i = 0; final_state && i < final_state->count; i++) {
+        mlx_array plane = mlx_array_new();
+        mlx_vector_array_get(&plane, planes, i);
+        check("final state", plane, &final_state->items[i]);
+    }
+    mlx_vector_array_free(planes);
+    quern_tq_cache_free(cache);
+}
+
+/* Rows of appended (negative: trimmed) tokens, offset, capacity. */
+static void run_growth(const qn_json *trace)
+{
+    quern_tq_options options = {.key_bits = 8, .value_bits = 3};
+    quern_tq_cache *cache = cache_of(&options);
+    quern_tq_info info;
+    for (uint32_t i = 0; cache && i < trace->count; i++) {
+        int64_t n[3] = {0};
+        int dropped = 0;
+        for (uint32_t j = 0; j < 3; j++)
+            qn_json_as_int(qn_json_at(&trace->items[i], j), &n[j]);
+        if (n[0] < 0) {
+            must(quern_tq_cache_trim(&dropped, cache, (int)-n[0]), "trim");
+        } else {
+            mlx_array x = mlx_array_new();
+            int shape[] = {1, 1, (int)n[0], 64};
+            mlx_zeros(&x, shape, 4, MLX_FLOAT16, calls_stream());
+            must(quern_tq_cache_append(cache, x, x, calls_stream()), "append");
+            mlx_array_free(x);
+        }
+        quern_tq_cache_info_get(&info, cache);
+        check_count("offset", i, n[1], info.offset);
+        check_count("capacity", i, n[2], info.capacity);
+    }
+    quern_tq_cache_free(cache);
+}
+
+static void run_lifecycle(const qn_json *root)
+{
+    const qn_json *caches = qn_json_get(root, "caches");
+    const qn_json *traces = qn_json_get(qn_json_get(root, "growth"), "traces");
+    if (!caches || !traces)
+        case_fail("no caches and growth");
+    for (uint32_t i = 0; caches && i < caches->count; i++) {
+        run_life(&caches->items[i], false);
+        run_life(&caches->items[i], true);
+    }
+    for (uint32_t i = 0; traces && i < traces->count; i++)
+        run_growth(&traces->items[i]);
+}
+
 static void run_inputs(const qn_json *root, qn_str kind)
 {
     const qn_json *cases = qn_json_get(root, "cases");
@@ -589,6 +730,10 @@ void run_turboquant_golden(const qn_json *root, const case_context *context)
     qn_json_as_str(qn_json_get(root, "kind"), &kind);
     if (qn_json_get(root, "input")) {
         run_inputs(root, kind);
+        return;
+    }
+    if (qn_str_is(kind, "lifecycle")) {
+        run_lifecycle(root);
         return;
     }
     const qn_json *list = qn_json_get(root, "cases");
