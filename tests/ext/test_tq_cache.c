@@ -691,6 +691,7 @@ static void test_bytes_of_a_token(void **state)
         assert_int_equal(info.bytes, 256 * 3 * rows[i].bytes);
         /* What is really held, once it is there, in the sizes that the
          * allocator has. */
+        check_ok(mlx_clear_cache());
         mlx_vector_array planes = state_of(cache);
         size_t before = tq_active();
         check_ok(mlx_eval(planes));
