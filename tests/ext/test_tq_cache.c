@@ -690,13 +690,13 @@ static void test_bytes_of_a_token(void **state)
         assert_true(info.bytes_per_token == 3.0 * rows[i].bytes);
         assert_int_equal(info.bytes, 256 * 3 * rows[i].bytes);
         /* What is really held, once it is there, in the sizes that the
-         * allocator has. */
+         * allocator has; what it is made of goes. */
         check_ok(mlx_clear_cache());
         mlx_vector_array planes = state_of(cache);
         size_t before = tq_active();
         check_ok(mlx_eval(planes));
         size_t grown = tq_active() - before;
-        assert_in_range(grown, info.bytes, info.bytes * 5 / 4);
+        assert_in_range(grown, info.bytes * 99 / 100, info.bytes * 5 / 4);
         mlx_vector_array_free(planes);
         quern_tq_cache_free(cache);
         history_free(&x);
