@@ -38,37 +38,39 @@ static mlx_array number(steps *c, float value)
     return *slot;
 }
 
-#define BINARY(name)                                                           \
-    static mlx_array do_##name(steps *c, mlx_array a, mlx_array b)             \
+/* Calls are written out: a library that is opened at run time gives those
+ * functions that a source names. */
+#define BINARY(name, call)                                                     \
+    static mlx_array name(steps *c, mlx_array a, mlx_array b)                  \
     {                                                                          \
         mlx_array y;                                                           \
-        STEP(c, y, mlx_##name(to, a, b, c->stream));                           \
+        STEP(c, y, call);                                                      \
         return y;                                                              \
     }
-BINARY(add)
-BINARY(subtract)
-BINARY(multiply)
-BINARY(divide)
-BINARY(minimum)
-BINARY(maximum)
-BINARY(equal)
-BINARY(greater)
-BINARY(greater_equal)
-BINARY(logical_and)
-BINARY(logical_or)
+BINARY(plus, mlx_add(to, a, b, c->stream))
+BINARY(minus, mlx_subtract(to, a, b, c->stream))
+BINARY(times, mlx_multiply(to, a, b, c->stream))
+BINARY(over, mlx_divide(to, a, b, c->stream))
+BINARY(smaller, mlx_minimum(to, a, b, c->stream))
+BINARY(larger, mlx_maximum(to, a, b, c->stream))
+BINARY(is_equal, mlx_equal(to, a, b, c->stream))
+BINARY(is_above, mlx_greater(to, a, b, c->stream))
+BINARY(is_at_least, mlx_greater_equal(to, a, b, c->stream))
+BINARY(both, mlx_logical_and(to, a, b, c->stream))
+BINARY(either, mlx_logical_or(to, a, b, c->stream))
 
-#define UNARY(name)                                                            \
-    static mlx_array do_##name(steps *c, mlx_array a)                          \
+#define UNARY(name, call)                                                      \
+    static mlx_array name(steps *c, mlx_array a)                               \
     {                                                                          \
         mlx_array y;                                                           \
-        STEP(c, y, mlx_##name(to, a, c->stream));                              \
+        STEP(c, y, call);                                                      \
         return y;                                                              \
     }
-UNARY(abs)
-UNARY(sqrt)
-UNARY(isnan)
-UNARY(isfinite)
-UNARY(logical_not)
+UNARY(size_of, mlx_abs(to, a, c->stream))
+UNARY(root_of, mlx_sqrt(to, a, c->stream))
+UNARY(is_nan, mlx_isnan(to, a, c->stream))
+UNARY(is_finite, mlx_isfinite(to, a, c->stream))
+UNARY(is_not, mlx_logical_not(to, a, c->stream))
 
 static mlx_array choose(steps *c, mlx_array when, mlx_array a, mlx_array b)
 {
@@ -87,7 +89,7 @@ static mlx_array rounded(steps *c, mlx_array a)
 static mlx_array clipped(steps *c, mlx_array a, float least, float most)
 {
     mlx_array low = number(c, least), high = number(c, most);
-    return do_minimum(c, do_maximum(c, a, low), high);
+    return smaller(c, larger(c, a, low), high);
 }
 
 static mlx_array grouped(steps *c, mlx_array x, int group)
@@ -119,37 +121,31 @@ static void make_grid(steps *c, grid *g, mlx_array x, int bits)
     mlx_array steps_of = number(c, g->is_signed ? 254.0f : most);
     STEP(c, g->low, mlx_min_axis(to, x, -1, true, c->stream));
     STEP(c, g->high, mlx_max_axis(to, x, -1, true, c->stream));
-    g->scale =
-        do_divide(c, do_abs(c, do_subtract(c, g->high, g->low)), steps_of);
-    g->divide = do_add(c, g->scale, number(c, QN_TQ_EPSILON));
-    mlx_array zero = g->is_signed
-                         ? do_divide(c, do_add(c, g->high, g->low),
-                                     do_multiply(c, number(c, 2), g->divide))
-                         : do_divide(c, g->low, g->divide);
+    g->scale = over(c, size_of(c, minus(c, g->high, g->low)), steps_of);
+    g->divide = plus(c, g->scale, number(c, QN_TQ_EPSILON));
+    mlx_array zero = g->is_signed ? over(c, plus(c, g->high, g->low),
+                                         times(c, number(c, 2), g->divide))
+                                  : over(c, g->low, g->divide);
     /* + 0 makes -0 a 0. */
-    g->zero = do_add(c, rounded(c, zero), number(c, 0));
-    mlx_array q =
-        rounded(c, do_subtract(c, do_divide(c, x, g->divide), g->zero));
+    g->zero = plus(c, rounded(c, zero), number(c, 0));
+    mlx_array q = rounded(c, minus(c, over(c, x, g->divide), g->zero));
     mlx_array kept = clipped(c, q, g->is_signed ? -127 : 0, most);
-    g->codes = choose(c, do_isnan(c, q), number(c, 0), kept);
+    g->codes = choose(c, is_nan(c, q), number(c, 0), kept);
 }
 
 /* Groups that the stored pair can't represent become their midpoint. */
 static void guard_grid(steps *c, grid *g, mlx_array *scale, mlx_array *zero)
 {
     mlx_array none = number(c, 0), one = number(c, 1);
-    mlx_array size = do_maximum(c, do_abs(c, g->low), do_abs(c, g->high));
-    mlx_array lost =
-        do_logical_and(c, do_equal(c, cast(c, *scale, MLX_FLOAT32), none),
-                       do_greater(c, size, none));
-    mlx_array beyond = do_logical_not(c, do_isfinite(c, *zero));
-    mlx_array bad =
-        do_logical_and(c, do_isfinite(c, size), do_logical_or(c, lost, beyond));
+    mlx_array size = larger(c, size_of(c, g->low), size_of(c, g->high));
+    mlx_array lost = both(c, is_equal(c, cast(c, *scale, MLX_FLOAT32), none),
+                          is_above(c, size, none));
+    mlx_array beyond = is_not(c, is_finite(c, *zero));
+    mlx_array bad = both(c, is_finite(c, size), either(c, lost, beyond));
     mlx_array half = number(c, 0.5f);
-    mlx_array middle =
-        do_add(c, do_multiply(c, half, g->low), do_multiply(c, half, g->high));
-    mlx_array up = do_greater_equal(c, middle, none);
-    mlx_array away = do_minimum(c, do_abs(c, middle), number(c, 65504));
+    mlx_array middle = plus(c, times(c, half, g->low), times(c, half, g->high));
+    mlx_array up = is_at_least(c, middle, none);
+    mlx_array away = smaller(c, size_of(c, middle), number(c, 65504));
     mlx_array shift = g->is_signed ? none : choose(c, up, none, number(c, -1));
     mlx_array code = choose(c, up, one, g->is_signed ? number(c, -1) : none);
     *scale = choose(c, bad, cast(c, away, MLX_FLOAT16), *scale);
@@ -202,12 +198,12 @@ static bool search_step(mlx_array *at, mlx_array n, mlx_array boundaries,
 {
     steps c = {.stream = s};
     mlx_array bound;
-    mlx_array place = do_add(&c, *at, number(&c, (float)(step - 1)));
+    mlx_array place = plus(&c, *at, number(&c, (float)(step - 1)));
     place = cast(&c, place, MLX_INT32);
     STEP(&c, bound, mlx_take(to, boundaries, place, s));
-    mlx_array more = choose(&c, do_greater(&c, n, bound),
-                            number(&c, (float)step), number(&c, 0));
-    more = do_add(&c, *at, more);
+    mlx_array more = choose(&c, is_above(&c, n, bound), number(&c, (float)step),
+                            number(&c, 0));
+    more = plus(&c, *at, more);
     if (!c.failed)
         c.failed = mlx_array_set(at, more) != 0;
     finish(&c);
@@ -240,11 +236,11 @@ int quern_tq_encode_values(mlx_array *codes, mlx_array *scale,
     mlx_array turned;
     STEP(&c, turned, quern_tq_rotate(to, values, s));
     mlx_array y = grouped(&c, turned, group_size);
-    mlx_array sum = halving_sum(&c, do_multiply(&c, y, y), group_size);
+    mlx_array sum = halving_sum(&c, times(&c, y, y), group_size);
     mlx_array rms =
-        do_sqrt(&c, do_multiply(&c, sum, number(&c, 1.0f / (float)group_size)));
-    mlx_array divisor = do_add(&c, rms, number(&c, QN_TQ_EPSILON));
-    mlx_array cells = cells_of(&c, do_divide(&c, y, divisor), bits);
+        root_of(&c, times(&c, sum, number(&c, 1.0f / (float)group_size)));
+    mlx_array divisor = plus(&c, rms, number(&c, QN_TQ_EPSILON));
+    mlx_array cells = cells_of(&c, over(&c, y, divisor), bits);
     mlx_array flat = cast(&c, ungrouped(&c, cells), MLX_UINT8);
     mlx_array half = cast(&c, ungrouped(&c, rms), MLX_FLOAT16);
     if (!c.failed)
