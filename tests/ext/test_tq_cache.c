@@ -57,6 +57,14 @@ static void append(quern_tq_cache *cache, const history *x, int first, int end)
     mlx_array_free(v);
 }
 
+static quern_tq_cache *single(const history *x, int n)
+{
+    quern_tq_cache *cache = cache_of(8, 3);
+    if (n)
+        append(cache, x, 0, n);
+    return cache;
+}
+
 static mlx_vector_array state_of(const quern_tq_cache *cache)
 {
     mlx_vector_array planes = mlx_vector_array_new();
@@ -256,6 +264,51 @@ static void test_failing_appends_change_nothing(void **state)
     append(cache, &x, 0, 9);
     quern_tq_cache_free(cache);
     mlx_array_free(odd);
+    history_free(&x);
+}
+
+/* Whichever allocation of a call fails, the cache is as before or done. */
+static void test_lack_of_memory_changes_nothing(void **state)
+{
+    (void)state;
+    history x = history_of(1, 2, 9, 64, 50);
+    quern_tq_cache *before = single(&x, 5), *after = single(&x, 9);
+    mlx_array k = tokens(x.k, 5, 9), v = tokens(x.v, 5, 9);
+    quern_tq_options options = info_of(after).options;
+    int failed = 1, done = 0;
+    long n = 0, left = -1;
+    /* Some failures are got over; the end is where none came. */
+    for (; left < 0 && n < 5000; n++) {
+        quern_tq_cache *cache = single(&x, 5), *other = NULL, *row = NULL;
+        void *data = NULL;
+        size_t size = 0;
+        qn_test_fail_alloc_anywhere(n);
+        failed = quern_tq_cache_append(cache, k, v, stream);
+        done = !failed;
+        if (!failed)
+            failed = quern_tq_cache_clone(&other, cache) ||
+                     quern_tq_cache_left_pad(other, 3, stream) ||
+                     quern_tq_cache_extract(&row, other, 0, stream) ||
+                     quern_tq_cache_save(&data, &size, row, stream);
+        if (!failed) {
+            quern_tq_cache_free(other);
+            other = NULL;
+            failed = quern_tq_cache_load(&other, data, size, &options, 64);
+        }
+        left = qn_test_fail_alloc_anywhere(-1);
+        check_states(cache, done ? after : before);
+        if (!failed)
+            check_states(other, after);
+        quern_tq_cache_free(cache);
+        quern_tq_cache_free(other);
+        quern_tq_cache_free(row);
+        free(data);
+    }
+    assert_int_equal(failed, 0);
+    assert_true(n > 100);
+    tq_free((mlx_array[]){k, v}, 2);
+    quern_tq_cache_free(before);
+    quern_tq_cache_free(after);
     history_free(&x);
 }
 
@@ -501,14 +554,6 @@ static void test_other_bytes_are_refused(void **state)
 }
 
 /* ---- batch rows ---- */
-
-static quern_tq_cache *single(const history *x, int n)
-{
-    quern_tq_cache *cache = cache_of(8, 3);
-    if (n)
-        append(cache, x, 0, n);
-    return cache;
-}
 
 /* Row r is what a cache of n tokens of x alone is. */
 static void check_row(const quern_tq_cache *batch, int r, const history *x,
@@ -779,6 +824,7 @@ int main(void)
         cmocka_unit_test(test_windows_keep_what_they_show),
         cmocka_unit_test(test_clones_go_their_own_ways),
         cmocka_unit_test(test_failing_appends_change_nothing),
+        cmocka_unit_test(test_lack_of_memory_changes_nothing),
         cmocka_unit_test(test_other_errors),
         cmocka_unit_test(test_restore),
         cmocka_unit_test(test_conversion_consumes_its_source),
