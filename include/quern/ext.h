@@ -362,7 +362,9 @@ typedef struct quern_tq_info {
     int minimum_reusable_offset;
     size_t bytes;
     double bytes_per_token;
-    const char *signature; /* "kv:turboquant:8:3", as long as the cache */
+    /* "kv:turboquant:8:3" and "turbo-k8v3", as long as the cache: what it is,
+     * and what keys of stored caches have in them. */
+    const char *signature, *key;
 } quern_tq_info;
 void quern_tq_cache_info_get(quern_tq_info *info, const quern_tq_cache *cache);
 

@@ -136,6 +136,8 @@ static qn_status cache_new(quern_tq_cache **out,
     c->options = *options;
     snprintf(c->signature, sizeof c->signature, "kv:turboquant:%d:%d",
              options->key_bits, options->value_bits);
+    snprintf(c->key, sizeof c->key, "turbo-k%dv%d", options->key_bits,
+             options->value_bits);
     *out = c;
     return QN_OK;
 }
@@ -541,6 +543,7 @@ void quern_tq_cache_info_get(quern_tq_info *info, const quern_tq_cache *cache)
     info->capacity = cache->capacity;
     info->minimum_reusable_offset = cache->reusable;
     info->signature = cache->signature;
+    info->key = cache->key;
     for (int i = 0; i < TQ_PLANES; i++)
         if (cache->planes[i].ctx)
             info->bytes += mlx_array_nbytes(cache->planes[i]);

@@ -18,7 +18,7 @@ struct quern_tq_cache {
     int offset, capacity, reusable;
     int *valid; /* tokens of each row, at the right end; NULL: all `offset` */
     mlx_array planes[TQ_PLANES]; /* [batch, heads, capacity, width] or empty */
-    char signature[32];
+    char signature[32], key[32];
 };
 
 /* What a plane is called, and how n tokens of it are shaped. */

@@ -617,6 +617,41 @@ static void test_strided_inputs_encode_alike(void **state)
     }
 }
 
+/* Any number of axes, and of rows. */
+static void test_inputs_of_any_rank_encode_alike(void **state)
+{
+    (void)state;
+    static const int shapes[][5] = {
+        {64}, {6, 64}, {2, 3, 64}, {1, 2, 3, 1, 64}, {0, 64}};
+    static const size_t ranks[] = {1, 2, 3, 5, 2};
+    mlx_array x = tq_random((int[]){1, 1, 6, 64}, 3, false, MLX_FLOAT32);
+    for (int i = 0; i < 5; i++) {
+        mlx_array a[5], b[5], y = mlx_array_new();
+        for (int j = 0; j < 5; j++)
+            a[j] = b[j] = mlx_array_new();
+        int start[4] = {0}, step[4] = {1, 1, 1, 1};
+        int stop[4] = {1, 1, ranks[i] == 1 ? 1 : shapes[i][0] ? 6 : 0, 64};
+        check_ok(mlx_slice(&y, x, start, 4, stop, 4, step, 4, stream));
+        check_ok(
+            quern_tq_encode_keys(&a[0], &a[1], &a[2], y, 4, 32, true, stream));
+        check_ok(quern_tq_encode_values(&a[3], &a[4], y, 3, 32, stream));
+        check_ok(mlx_reshape(&y, y, shapes[i], ranks[i], stream));
+        check_ok(
+            quern_tq_encode_keys(&b[0], &b[1], &b[2], y, 4, 32, true, stream));
+        check_ok(quern_tq_encode_values(&b[3], &b[4], y, 3, 32, stream));
+        for (int j = 0; j < 5; j++) {
+            assert_int_equal(mlx_array_ndim(b[j]), ranks[i]);
+            check_ok(
+                mlx_reshape(&b[j], b[j], mlx_array_shape(a[j]), 4, stream));
+            check_same(a[j], b[j]);
+        }
+        tq_free(a, 5);
+        tq_free(b, 5);
+        mlx_array_free(y);
+    }
+    mlx_array_free(x);
+}
+
 /* ---- what calls leave behind ---- */
 
 static void every_call(mlx_array k, mlx_array v)
@@ -952,6 +987,7 @@ int main(void)
         cmocka_unit_test(test_errors_name_what_is_wrong),
         cmocka_unit_test(test_fallback_encodes_the_same),
         cmocka_unit_test(test_strided_inputs_encode_alike),
+        cmocka_unit_test(test_inputs_of_any_rank_encode_alike),
         cmocka_unit_test(test_inputs_stay_and_nothing_is_left),
         cmocka_unit_test(test_errors_are_those_of_the_table),
         cmocka_unit_test(test_attention_may_turn_its_output_instead),

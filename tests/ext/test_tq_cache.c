@@ -732,6 +732,9 @@ static void test_bytes_of_a_token(void **state)
         assert_true(info_of(cache).bytes_per_token == 0);
         append(cache, &x, 0, 2);
         quern_tq_info info = info_of(cache);
+        char key[32];
+        snprintf(key, sizeof key, "turbo-k%dv%d", rows[i].kb, rows[i].vb);
+        assert_string_equal(info.key, key);
         assert_true(info.bytes_per_token == 3.0 * rows[i].bytes);
         assert_int_equal(info.bytes, 256 * 3 * rows[i].bytes);
         /* What is really held, once it is there, in the sizes that the

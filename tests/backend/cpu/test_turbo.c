@@ -1,5 +1,6 @@
 /* Kernels of the packed KV format: every instruction set that this machine has
  * gives the golden bytes and those of the plain functions. */
+#include "support/qn_sha256.h"
 #include "support/qn_tq.h"
 
 #include "backend/cpu/kernels/turbo/turbo.h"
@@ -41,7 +42,7 @@ static void widen(float *to, const uint16_t *from, int n)
 /* Memory for what `in` is coded to. */
 typedef struct planes {
     uint8_t *codes, *packed;
-    uint16_t *scale, *zero, *half, *turned;
+    uint16_t *scale, *zero, *half, *turned, *deferred;
     float *wide;
 } planes;
 
@@ -49,7 +50,7 @@ static planes planes_new(size_t count)
 {
     return (planes){calloc(count, 1), calloc(count, 1), calloc(count, 1),
                     calloc(count, 1), calloc(count, 2), calloc(count, 2),
-                    calloc(count, 4)};
+                    calloc(count, 2), calloc(count, 4)};
 }
 
 static void planes_free(planes *p)
@@ -60,6 +61,7 @@ static void planes_free(planes *p)
     free(p->zero);
     free(p->half);
     free(p->turned);
+    free(p->deferred);
     free(p->wide);
 }
 
@@ -200,6 +202,202 @@ static void golden_rotation(void)
     goldens_close(&g);
 }
 
+/* Row `row` of a plane of floating metadata. */
+static void meta_row(float *out, const golden *meta, size_t row)
+{
+    size_t n = (size_t)golden_width(meta);
+    for (size_t i = 0; i < n; i++)
+        out[i] = golden_float(meta, row * n + i);
+}
+
+/* Stored planes of `capacity` tokens for each head, decoded. */
+typedef struct stored {
+    golden kp, ks, kz, vp, vs;
+    int d, key_bits, value_bits, tokens, capacity;
+} stored;
+
+/* What the first tokens of each head decode to. */
+static planes decode_stored(const stored *s)
+{
+    int kg = s->d / golden_width(&s->ks), vg = s->d / golden_width(&s->vs);
+    size_t rows = s->kp.count / (size_t)golden_width(&s->kp), out = 0;
+    planes p = planes_new(rows * (size_t)s->d);
+    float table[256] = {0}, signs[512], turned[512], scale[16], zero[16];
+    memcpy(table, qn_tq_centroids(s->value_bits),
+           sizeof *table << s->value_bits);
+    qn_tq_sign_floats(signs, s->d);
+    for (size_t row = 0; row < rows; row++) {
+        if ((int)(row % (size_t)s->capacity) >= s->tokens)
+            continue;
+        meta_row(scale, &s->ks, row);
+        meta_row(zero, &s->kz, row);
+        kernel->decode_key(p.half + out,
+                           (uint8_t *)s->kp.data +
+                               row * (size_t)golden_width(&s->kp),
+                           scale, zero, s->d, s->key_bits, kg);
+        const uint8_t *values =
+            (uint8_t *)s->vp.data + row * (size_t)golden_width(&s->vp);
+        meta_row(scale, &s->vs, row);
+        kernel->decode_value(p.wide + out, NULL, values, scale, table, s->d,
+                             s->value_bits, vg);
+        kernel->decode_value(NULL, p.deferred + out, values, scale, table, s->d,
+                             s->value_bits, vg);
+        kernel->unrotate(turned, p.turned + out, p.wide + out, signs, s->d);
+        out += (size_t)s->d;
+    }
+    return p;
+}
+
+static stored stored_of(goldens *g, const qn_json *c, const qn_json *form)
+{
+    return (stored){.kp = golden_array(g, c, "k_packed"),
+                    .ks = golden_array(g, c, "k_scale"),
+                    .kz = golden_array(g, c, "k_zero"),
+                    .vp = golden_array(g, c, "v_packed"),
+                    .vs = golden_array(g, c, "v_scale"),
+                    .d = golden_int(form, "dim"),
+                    .key_bits = golden_int(form, "key_bits"),
+                    .value_bits = golden_int(form, "value_bits"),
+                    .tokens = golden_int(c, "tokens"),
+                    .capacity = golden_int(c, "capacity")};
+}
+
+static void joint_file(const char *file)
+{
+    goldens g;
+    goldens_open(&g, file);
+    const qn_json *cases = qn_json_get(g.root, "cases");
+    for (uint32_t i = 0; i < cases->count; i++) {
+        const qn_json *c = &cases->items[i];
+        stored s = stored_of(&g, c, c);
+        planes p = decode_stored(&s);
+        golden keys = golden_array(&g, c, "out_k");
+        golden rotated = golden_array(&g, c, "out_v_rotated_f32");
+        golden deferred = golden_array(&g, c, "out_v_deferred");
+        golden eager = golden_array(&g, c, "out_v_eager");
+        check_golden(p.half, &keys, file);
+        check_golden(p.wide, &rotated, file);
+        check_golden(p.deferred, &deferred, file);
+        check_golden(p.turned, &eager, file);
+        planes_free(&p);
+    }
+    goldens_close(&g);
+}
+
+static void golden_joint(void)
+{
+    static const char *const types[] = {"float16", "bfloat16", "float32"};
+    char file[48];
+    foreach (i, key_bits) {
+        snprintf(file, sizeof file, "joint_bits_k%d", key_bits[i]);
+        joint_file(file);
+    }
+    foreach (i, dims)
+        foreach (j, types) {
+            snprintf(file, sizeof file, "joint_dims_d%d_%s", dims[i], types[j]);
+            joint_file(file);
+        }
+}
+
+/* A plane by the rule of inverse_large: numbers of the flat index. */
+static golden by_rule(int capacity, int width, int plane)
+{
+    static const size_t shift[] = {0, 0, 3, 0, 5};
+    golden a = {.dtype = plane % 3 ? "float16" : "uint8",
+                .shape = {1, 4, capacity, width},
+                .ndim = 4,
+                .item = plane % 3 ? 2 : 1,
+                .count = (size_t)4 * (size_t)capacity * (size_t)width};
+    uint8_t *codes = malloc(2 * a.count);
+    uint16_t *halves = (uint16_t *)(void *)codes;
+    a.data = codes;
+    for (size_t i = 0; i < a.count; i++)
+        if (plane == 0)
+            codes[i] = (uint8_t)(i * 45 + 49 - 128);
+        else if (plane == 3)
+            codes[i] = (uint8_t)(i * 23 + 95);
+        else
+            halves[i] =
+                qn_f32_to_f16((float)((i + shift[plane]) % 29 + 1) / 64);
+    return a;
+}
+
+static void check_digest(const void *found, size_t size, const qn_json *c,
+                         const char *key)
+{
+    qn_str expected;
+    char digest[65];
+    assert_true(qn_json_as_str(qn_json_get(c, key), &expected));
+    qn_sha256(digest, found, size);
+    check_str(expected, digest);
+}
+
+static void golden_inverse(void)
+{
+    goldens g;
+    goldens_open(&g, "inverse_small");
+    const qn_json *cases = qn_json_get(g.root, "cases");
+    for (uint32_t i = 0; i < cases->count; i++) {
+        const qn_json *c = &cases->items[i];
+        stored s = stored_of(&g, c, g.root);
+        planes p = decode_stored(&s);
+        golden keys = golden_array(&g, c, "out_k");
+        golden values = golden_array(&g, c, "out_v");
+        check_golden(p.half, &keys, "inverse keys");
+        check_golden(p.turned, &values, "inverse values");
+        planes_free(&p);
+    }
+    goldens_close(&g);
+}
+
+/* One case on every instruction set; the digests are made once. */
+static void large_case(const qn_json *c)
+{
+    int capacity = golden_int(c, "capacity");
+    stored s = {by_rule(capacity, 256, 0),
+                by_rule(capacity, 8, 1),
+                by_rule(capacity, 8, 2),
+                by_rule(capacity, 96, 3),
+                by_rule(capacity, 8, 4),
+                256,
+                8,
+                3,
+                golden_int(c, "tokens"),
+                capacity};
+    size_t size = (size_t)4 * (size_t)s.tokens * 256 * 2;
+    planes first = {.codes = NULL};
+    for (int isa = QN_ISA_NONE; isa < QN_ISA_COUNT; isa++) {
+        kernel = qn_turbo_at((qn_isa)isa);
+        if (!kernel)
+            continue;
+        planes p = decode_stored(&s);
+        if (first.codes) {
+            assert_memory_equal(p.half, first.half, size);
+            assert_memory_equal(p.turned, first.turned, size);
+            planes_free(&p);
+        } else {
+            first = p;
+        }
+    }
+    check_digest(first.half, size, c, "sha256_k");
+    check_digest(first.turned, size, c, "sha256_v");
+    planes_free(&first);
+    golden *all[] = {&s.kp, &s.ks, &s.kz, &s.vp, &s.vs};
+    for (int j = 0; j < 5; j++)
+        free(all[j]->data);
+}
+
+static void test_golden_inverse_large(void **state)
+{
+    (void)state;
+    goldens g;
+    goldens_open(&g, "inverse_large");
+    const qn_json *cases = qn_json_get(g.root, "cases");
+    for (uint32_t i = 0; i < cases->count; i++)
+        large_case(&cases->items[i]);
+    goldens_close(&g);
+}
+
 static void test_golden_keys(void **state)
 {
     (void)state;
@@ -216,6 +414,18 @@ static void test_golden_rotation(void **state)
 {
     (void)state;
     each_kernel(golden_rotation);
+}
+
+static void test_golden_joint(void **state)
+{
+    (void)state;
+    each_kernel(golden_joint);
+}
+
+static void test_golden_inverse(void **state)
+{
+    (void)state;
+    each_kernel(golden_inverse);
 }
 
 /* ---- against the plain functions ---- */
@@ -388,6 +598,9 @@ int main(void)
         cmocka_unit_test(test_golden_keys),
         cmocka_unit_test(test_golden_values),
         cmocka_unit_test(test_golden_rotation),
+        cmocka_unit_test(test_golden_joint),
+        cmocka_unit_test(test_golden_inverse),
+        cmocka_unit_test(test_golden_inverse_large),
         cmocka_unit_test(test_encoding_is_that_of_the_plain_functions),
         cmocka_unit_test(test_decoding_is_that_of_the_plain_functions),
         cmocka_unit_test(test_zero_vectors),
