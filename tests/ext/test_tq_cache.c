@@ -1,5 +1,8 @@
 /* The packed cache: what it keeps whatever happens, what it refuses, its form
- * as bytes, batch rows, memory.  Golden scripts are run by cases/turboquant. */
+ * as bytes, batch rows, memory.  Golden scripts are run by cases/turboquant.
+ *
+ * Built twice: as ext/tq_cache_plain (QN_TEST_PLAIN) the format is mlx_* calls,
+ * as over another library. */
 #include "support/qn_tq_arrays.h"
 
 #include "base/bytes.h"
@@ -161,6 +164,29 @@ static void test_fetch_is_the_same_in_one_pass_and_by_planes(void **state)
     history_free(&x);
 }
 
+/* This program is what it says: kernels, or calls alone. */
+static void test_which_form_is_built(void **state)
+{
+    (void)state;
+    history x = history_of(1, 2, 5, 64, 60);
+    quern_tq_cache *cache = cache_of(8, 3);
+    mlx_array table = mlx_array_new(), k = mlx_array_new(), v = mlx_array_new();
+    bool accepted = false, plain = false;
+#ifdef QN_TEST_PLAIN
+    plain = true;
+#endif
+    append(cache, &x, 0, 5);
+    mlx_vector_array planes = state_of(cache);
+    check_ok(quern_tq_centroids(&table, 3));
+    check_ok(quern_tq_try_joint_decode(&accepted, &k, &v, planes, table, 8, 3,
+                                       64, true, stream));
+    assert_int_equal(accepted, !plain);
+    mlx_vector_array_free(planes);
+    tq_free((mlx_array[]){table, k, v}, 3);
+    quern_tq_cache_free(cache);
+    history_free(&x);
+}
+
 static void test_windows_keep_what_they_show(void **state)
 {
     (void)state;
@@ -250,7 +276,8 @@ static void test_failing_appends_change_nothing(void **state)
     }
     mlx_array codes = mlx_array_new();
     check_ok(mlx_astype(&codes, x.k, MLX_INT32, stream));
-    check_fails(quern_tq_cache_append(cache, codes, codes, stream), "int32");
+    check_fails(quern_tq_cache_append(cache, codes, codes, stream),
+                "float32, float16 or bfloat16");
     mlx_array_free(codes);
     append(cache, &x, 5, 9);
     append(expected, &x, 0, 9);
@@ -305,7 +332,7 @@ static void test_lack_of_memory_changes_nothing(void **state)
         free(data);
     }
     assert_int_equal(failed, 0);
-    assert_true(n > 100);
+    assert_true(n > 3); /* of the plain form, the cache's own alone */
     tq_free((mlx_array[]){k, v}, 2);
     quern_tq_cache_free(before);
     quern_tq_cache_free(after);
@@ -744,7 +771,7 @@ static void test_bytes_of_a_token(void **state)
         size_t before = tq_active();
         check_ok(mlx_eval(planes));
         size_t grown = tq_active() - before;
-        assert_in_range(grown, info.bytes * 99 / 100, info.bytes * 5 / 4);
+        assert_in_range(grown, info.bytes * 19 / 20, info.bytes * 5 / 4);
         mlx_vector_array_free(planes);
         quern_tq_cache_free(cache);
         history_free(&x);
@@ -824,6 +851,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces_store_what_the_whole_does),
         cmocka_unit_test(test_fetch_is_the_same_in_one_pass_and_by_planes),
+        cmocka_unit_test(test_which_form_is_built),
         cmocka_unit_test(test_windows_keep_what_they_show),
         cmocka_unit_test(test_clones_go_their_own_ways),
         cmocka_unit_test(test_failing_appends_change_nothing),
