@@ -321,13 +321,36 @@ static void attention_work(void *ctx)
 }
 
 /* How keys and values lie: rows as in an array, or as caches hold them. */
-typedef enum storage { ROWS, BLOCKS, CODES } storage;
+typedef enum storage { ROWS, BLOCKS, AFFINE, TURBO } storage;
+
+/* Keys or values as codes; the factors are all the same. */
+static qn_kvcodes random_codes(bool affine, size_t keys, size_t d, int bits)
+{
+    size_t words = keys * d * (size_t)bits / 32;
+    qn_kvcodes c = {.bits = bits,
+                    .affine = affine,
+                    .d = d,
+                    .group = affine ? 64 : 32,
+                    .type = QN_FLOAT16};
+    uint32_t *to = room(words * sizeof *to);
+    for (size_t i = 0; i < words; i++)
+        to[i] = (uint32_t)(int32_t)(noise() * 2147483520.0f);
+    c.words = to;
+    size_t factors = keys * d / c.group;
+    uint16_t *half = room(2 * factors * sizeof *half);
+    for (size_t i = 0; i < factors; i++)
+        half[i] = qn_f32_to_f16(0.01f);
+    c.factors[0] = half;
+    c.factors[1] = half + factors;
+    return c;
+}
 
 static qn_attention attention_of(size_t q, size_t keys, size_t d, size_t group,
-                                 storage how, qn_dtype type, int bits)
+                                 storage how, qn_dtype type, int key_bits,
+                                 int value_bits)
 {
-    size_t item = qn_dtype_size(type);
-    size_t row = how == CODES ? d * (size_t)bits / 8 : d * item;
+    size_t row = d * qn_dtype_size(type);
+    bool packed = how >= AFFINE;
     qn_attention job = {.queries = q,
                         .group = group,
                         .keys = keys,
@@ -342,21 +365,18 @@ static qn_attention attention_of(size_t q, size_t keys, size_t d, size_t group,
                         .q = random_floats(q * group * d),
                         .q_query = (int64_t)(group * d),
                         .q_head = (int64_t)d,
-                        .k = room(keys * row),
+                        .k = packed ? NULL : room(keys * row),
                         .k_row = (int64_t)d,
-                        .v = room(keys * row),
+                        .v = packed ? NULL : room(keys * row),
                         .v_row = (int64_t)d,
                         .k_blocks = how == BLOCKS,
                         .out = room(q * group * d * sizeof(float)),
                         .out_query = (int64_t)(group * d),
                         .out_head = (int64_t)d};
-    if (how == CODES) {
-        job.bits = bits;
-        job.bits_group = 64;
-        job.k_row = job.v_row = (int64_t)row;
-        job.scale_type = QN_FLOAT16;
-        job.k_scales = job.k_biases = job.v_scales = job.v_biases =
-            room(keys * (d / 64) * 2);
+    if (packed) {
+        job.codes = qn_kvcodes_pick();
+        job.keys_packed = random_codes(how == AFFINE, keys, d, key_bits);
+        job.values_packed = random_codes(how == AFFINE, keys, d, value_bits);
     }
     return job;
 }
@@ -366,7 +386,10 @@ static void free_attention(qn_attention *job)
     free((void *)(uintptr_t)job->q);
     free((void *)(uintptr_t)job->k);
     free((void *)(uintptr_t)job->v);
-    free((void *)(uintptr_t)job->k_scales);
+    free((void *)(uintptr_t)job->keys_packed.words);
+    free((void *)(uintptr_t)job->keys_packed.factors[0]);
+    free((void *)(uintptr_t)job->values_packed.words);
+    free((void *)(uintptr_t)job->values_packed.factors[0]);
     free(job->out);
 }
 
@@ -393,37 +416,50 @@ static void bench_attention(qn_isa isa)
         size_t queries, keys, d, group;
         storage how;
         qn_dtype type;
-        int bits;
+        int key_bits, value_bits;
         const char *name;
     } cases[] = {
-        {1, 512, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
-        {1, 8192, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
-        {1, 8192, 128, 4, ROWS, QN_FLOAT16, 0, "f16"},
-        {1, 8192, 64, 3, ROWS, QN_FLOAT32, 0, "f32"},
-        {1, 8192, 64, 3, ROWS, QN_BFLOAT16, 0, "bf16"},
-        {512, 512, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
-        {512, 4096, 64, 3, ROWS, QN_FLOAT16, 0, "f16"},
-        {512, 4096, 128, 4, ROWS, QN_FLOAT32, 0, "f32"},
-        {512, 4096, 64, 3, BLOCKS, QN_FLOAT16, 0, "f16 cache"},
-        {1, 16384, 64, 3, BLOCKS, QN_FLOAT32, 0, "f32 cache"},
-        {1, 16384, 64, 3, BLOCKS, QN_FLOAT16, 0, "f16 cache"},
-        {1, 16384, 64, 3, BLOCKS, QN_BFLOAT16, 0, "bf16 cache"},
-        {1, 16384, 64, 3, CODES, QN_FLOAT16, 8, "affine8 cache"},
-        {1, 16384, 64, 3, CODES, QN_FLOAT16, 4, "affine4 cache"},
-        {1, 16384, 128, 4, BLOCKS, QN_FLOAT16, 0, "f16 cache"},
-        {1, 16384, 128, 4, CODES, QN_FLOAT16, 8, "affine8 cache"},
-        {1, 16384, 128, 4, CODES, QN_FLOAT16, 4, "affine4 cache"},
+        {1, 512, 64, 3, ROWS, QN_FLOAT16, 0, 0, "f16"},
+        {1, 8192, 64, 3, ROWS, QN_FLOAT16, 0, 0, "f16"},
+        {1, 8192, 128, 4, ROWS, QN_FLOAT16, 0, 0, "f16"},
+        {1, 8192, 64, 3, ROWS, QN_FLOAT32, 0, 0, "f32"},
+        {1, 8192, 64, 3, ROWS, QN_BFLOAT16, 0, 0, "bf16"},
+        {512, 512, 64, 3, ROWS, QN_FLOAT16, 0, 0, "f16"},
+        {512, 4096, 64, 3, ROWS, QN_FLOAT16, 0, 0, "f16"},
+        {512, 4096, 128, 4, ROWS, QN_FLOAT32, 0, 0, "f32"},
+        {512, 4096, 64, 3, BLOCKS, QN_FLOAT16, 0, 0, "f16 cache"},
+        {512, 4096, 64, 3, AFFINE, QN_FLOAT16, 8, 8, "affine8 cache"},
+        {512, 4096, 64, 3, TURBO, QN_FLOAT16, 8, 3, "k8v3 cache"},
+        {1, 16384, 64, 3, BLOCKS, QN_FLOAT32, 0, 0, "f32 cache"},
+        {1, 16384, 64, 3, BLOCKS, QN_FLOAT16, 0, 0, "f16 cache"},
+        {1, 16384, 64, 3, BLOCKS, QN_BFLOAT16, 0, 0, "bf16 cache"},
+        {1, 16384, 64, 3, AFFINE, QN_FLOAT16, 8, 8, "affine8 cache"},
+        {1, 16384, 64, 3, AFFINE, QN_FLOAT16, 4, 4, "affine4 cache"},
+        {1, 16384, 64, 3, TURBO, QN_FLOAT16, 8, 8, "k8v8 cache"},
+        {1, 16384, 64, 3, TURBO, QN_FLOAT16, 8, 4, "k8v4 cache"},
+        {1, 16384, 64, 3, TURBO, QN_FLOAT16, 8, 3, "k8v3 cache"},
+        {1, 16384, 64, 3, TURBO, QN_FLOAT16, 5, 5, "k5v5 cache"},
+        {1, 16384, 64, 3, TURBO, QN_FLOAT16, 2, 2, "k2v2 cache"},
+        {1, 16384, 128, 4, BLOCKS, QN_FLOAT16, 0, 0, "f16 cache"},
+        {1, 16384, 128, 4, AFFINE, QN_FLOAT16, 8, 8, "affine8 cache"},
+        {1, 16384, 128, 4, AFFINE, QN_FLOAT16, 4, 4, "affine4 cache"},
+        {1, 16384, 128, 4, TURBO, QN_FLOAT16, 8, 3, "k8v3 cache"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         size_t keys = cases[c].keys, d = cases[c].d;
-        qn_attention job =
-            attention_of(cases[c].queries, keys, d, cases[c].group,
-                         cases[c].how, cases[c].type, cases[c].bits);
-        double row = cases[c].bits
-                         ? (double)d * cases[c].bits / 8 + 4 * (double)(d / 64)
-                         : (double)(d * qn_dtype_size(job.k_type));
+        qn_attention job = attention_of(
+            cases[c].queries, keys, d, cases[c].group, cases[c].how,
+            cases[c].type, cases[c].key_bits, cases[c].value_bits);
+        double codes = cases[c].key_bits + cases[c].value_bits;
+        double pair = (double)d * codes / 8;
+        if (cases[c].how == AFFINE)
+            pair += 8 * (double)d / 64;
+        else if (cases[c].how == TURBO)
+            pair += 6 * (double)d / 32;
+        else
+            pair = 2 * (double)(d * qn_dtype_size(job.k_type));
         bench_attention_case(isa, &job, cases[c].name,
-                             job.queries == 1 ? 2 * (double)keys * row : 0);
+                             job.queries == 1 ? (double)keys * pair : 0);
         free_attention(&job);
     }
 }

@@ -1,11 +1,15 @@
 /* kv.c: the packed KV cache beside the limits of this machine.
  *
  *   quern-bench-kv [TOKENS]
+ *   quern-bench-kv attention
  *
  * Decoding: GB/s, bytes read and written, beside what all threads read from
  * memory in the same minute.  Encoding one token: microseconds, and the share
- * of a decode step of the demo model.  Lines take turns; the median of their
- * rounds counts.  Exits with 1 where a line misses its limit. */
+ * of a decode step of the demo model.  Attention: kv_attention.c.  Lines take
+ * turns; the median of their rounds counts.  Exits with 1 where a line misses
+ * its limit. */
+#include "kv_attention.h"
+
 #include "backend/cpu/kernels/turbo/turbo.h"
 #include "backend/cpu/pool.h"
 #include "base/bandwidth.h"
@@ -259,16 +263,20 @@ static void bench_encoding(int key_bits, int value_bits)
 
 int main(int argc, char **argv)
 {
-    int tokens = argc > 1 ? atoi(argv[1]) : 8192;
+    bool attention_only = argc > 1 && !strcmp(argv[1], "attention");
+    int tokens = argc > 1 && !attention_only ? atoi(argv[1]) : 8192;
     if (tokens < 1) {
-        fprintf(stderr, "usage: quern-bench-kv [TOKENS]\n");
+        fprintf(stderr, "usage: quern-bench-kv [TOKENS | attention]\n");
         return 2;
     }
     stream = mlx_default_cpu_stream_new();
-    bench_decoding(tokens, 8, 3);
-    bench_decoding(tokens, 4, 2);
-    bench_encoding(8, 3);
-    bench_encoding(8, 8);
+    missed += bench_kv_attention(stream);
+    if (!attention_only) {
+        bench_decoding(tokens, 8, 3);
+        bench_decoding(tokens, 4, 2);
+        bench_encoding(8, 3);
+        bench_encoding(8, 8);
+    }
     mlx_stream_free(stream);
     return missed > 0;
 }

@@ -167,27 +167,46 @@ int quern_kernel_apply(mlx_vector_array *outputs,
 /* --- Caches of keys and values ---------------------------------------------
  */
 
-/* How keys and values are stored: as floats of `dtype` (float32, float16,
- * bfloat16), or, with 4 or 8 `bits`, as affine codes in groups of 32 or 64
- * elements of a head, with scales and biases of `dtype`. */
+/* How keys and values are stored:
+ *
+ *   floats  of `dtype`: float32, float16, bfloat16
+ *   affine  with `bits` 4 or 8: codes in groups of `group_size` (32 or 64)
+ *           elements of a head, with scales and biases of `dtype`, as
+ *           mlx_quantize makes them
+ *   turbo   with key_bits (2, 4, 5, 8) and value_bits (2, 3, 4, 5, 8): the
+ *           format of quern_tq_encode with groups of 32, float16 scales and the
+ *           guard on, for heads of 64, 128, 256, 512; dtype, bits and
+ *           group_size are not read then */
 typedef struct quern_kv_form {
     int kv_heads, head_dim;
     mlx_dtype dtype;
-    int bits, group_size; /* 0: floats */
+    int bits, group_size;     /* 0: not affine */
+    int key_bits, value_bits; /* 0: not turbo */
 } quern_kv_form;
 
 /* The arrays of a cache with room for `need` tokens or more; *capacity becomes
  * what there is room for.  What `old` (an empty handle: nothing) has stored is
  * kept.
  *
- * Floats are two arrays, keys and values; their layout is the library's own.
- * Codes are six: words [kv_heads, capacity, head_dim * bits / 32] of uint32,
- * scales and biases [kv_heads, capacity, head_dim / group_size], of keys and
- * then of values, as mlx_quantize packs them.  Axis 1 counts tokens, or
- * blocks of them. */
+ * They are two for floats, six for affine and five for turbo caches; their
+ * layout is the library's own.  Their bytes are those of the planes that
+ * quern_kv_read gives, for `capacity` tokens, a multiple of 128. */
 int quern_kv_room(mlx_vector_array *res, int *capacity,
                   const quern_kv_form *form, const mlx_vector_array old,
                   int need, const mlx_stream s);
+
+/* The first `count` tokens of a cache in an order that everyone knows: planes
+ * [1, kv_heads, count, n], row-major.  Floats: keys, values.  Affine: words,
+ * scales, biases of keys, then of values, as mlx_quantize packs them.  Turbo:
+ * the five planes of quern_tq_encode. */
+int quern_kv_read(mlx_vector_array *res, const quern_kv_form *form,
+                  const mlx_vector_array cache, int count, const mlx_stream s);
+
+/* The arrays of a cache from such planes; *capacity as in quern_kv_room.  Every
+ * shape and dtype is checked. */
+int quern_kv_write(mlx_vector_array *res, int *capacity,
+                   const quern_kv_form *form, const mlx_vector_array planes,
+                   const mlx_stream s);
 
 /* One sequence: `offset` tokens are in its cache and `count` rows follow. */
 typedef struct quern_kv_step {
@@ -219,8 +238,18 @@ typedef struct quern_kv_options {
  * A row has the same bits whatever other rows and sequences there are, however
  * its sequence was cut into steps, for any number of threads.  Against float64
  * arithmetic on the keys and values as stored: at most 2^-20 * max|v| * (4 +
- * max|score|), plus half a unit of the type.  Caches are written in place when
- * nobody else holds their arrays. */
+ * max|score|), plus half a unit of the type.
+ *
+ * Packed caches are read as they are: nothing is expanded to memory (but for
+ * prompts, a block of values at a time).  Keys as stored are code * scale +
+ * bias, or (code + zero) * scale, in exact arithmetic; values the same, or
+ * centroid * scale, rotated back.  A query is rounded to 16-bit integers with a
+ * scale for each group of the keys, which moves a score by at most e = 2^-16
+ * scale * sum over groups of max|q| sum|k|, and so the result by at most
+ * (exp(2 e) - 1) max|v| more, |v| being the length of a value where it is
+ * rotated.
+ *
+ * Caches are written in place when nobody else holds their arrays. */
 int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                        const mlx_array v, const quern_kv_form *form,
                        const quern_kv_step *steps, size_t count,

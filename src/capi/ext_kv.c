@@ -2,6 +2,7 @@
 #include "handles.h"
 #include "ops_entry.h"
 
+#include "base/turboquant.h"
 #include "quern/ext.h"
 
 #include <limits.h>
@@ -12,19 +13,26 @@ static qn_status read_form(qn_kv_form *out, const quern_kv_form *form)
     memset(out, 0, sizeof *out);
     out->kv_heads = form->kv_heads;
     out->head_dim = form->head_dim;
+    if (form->key_bits || form->value_bits) {
+        out->key_bits = form->key_bits;
+        out->value_bits = form->value_bits;
+        out->group = QN_TQ_GROUP;
+        out->dtype = QN_FLOAT16;
+        return QN_OK;
+    }
     out->bits = form->bits;
     out->group = form->bits ? form->group_size : 0;
     return qn_capi_dtype(&out->dtype, form->dtype);
 }
 
-static qn_status check_arrays(const qn_list *list, const qn_kv_form *form)
+static qn_status check_arrays(const qn_list *list, const qn_kv_form *form,
+                              const char *what)
 {
     size_t expected = (size_t)qn_kv_parts(form);
     if (list && list->size == expected)
         return QN_OK;
-    return qn_fail(QN_E_ARG,
-                   "[kv_attention] Expected a cache of %zu arrays, found %zu.",
-                   expected, list ? list->size : 0);
+    return qn_fail(QN_E_ARG, "[%s] Expected a cache of %zu arrays, found %zu.",
+                   what, expected, list ? list->size : 0);
 }
 
 int quern_kv_room(mlx_vector_array *res, int *capacity,
@@ -37,9 +45,9 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
     qn_array *made[QN_KV_PARTS];
     QN_CALL(read_form(&read, form));
     if (before)
-        QN_CALL(check_arrays(before, &read));
+        QN_CALL(check_arrays(before, &read, "kv_room"));
     if (need < 0 || need > INT_MAX - QN_KV_BLOCK) {
-        qn_fail(QN_E_ARG, "[kv_attention] Expected room for tokens, found %d.",
+        qn_fail(QN_E_ARG, "[kv_room] Expected room for tokens, found %d.",
                 need);
         return QN_REPORT();
     }
@@ -49,6 +57,37 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
     if (QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read)))
         return 1;
     *capacity = rounded;
+    return 0;
+}
+
+int quern_kv_read(mlx_vector_array *res, const quern_kv_form *form,
+                  const mlx_vector_array cache, int count, const mlx_stream s)
+{
+    QN_GET_STREAM(stream, s);
+    const qn_list *list = qn_handle_arrays(cache);
+    qn_kv_form read;
+    qn_array *made[QN_KV_PARTS];
+    QN_CALL(read_form(&read, form));
+    QN_CALL(check_arrays(list, &read, "kv_read"));
+    QN_CALL(qn_op_kv_read(made, &read, list->data, count, stream));
+    return QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read));
+}
+
+int quern_kv_write(mlx_vector_array *res, int *capacity,
+                   const quern_kv_form *form, const mlx_vector_array planes,
+                   const mlx_stream s)
+{
+    QN_GET_STREAM(stream, s);
+    const qn_list *list = qn_handle_arrays(planes);
+    qn_kv_form read;
+    qn_array *made[QN_KV_PARTS];
+    int room = 0;
+    QN_CALL(read_form(&read, form));
+    QN_CALL(check_arrays(list, &read, "kv_write"));
+    QN_CALL(qn_op_kv_write(made, &read, list->data, &room, stream));
+    if (QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read)))
+        return 1;
+    *capacity = room;
     return 0;
 }
 
@@ -97,7 +136,7 @@ static qn_status read_request(request *r, const quern_kv_form *form,
     r->p->count = (int)count;
     for (size_t i = 0; i < count && !status; i++) {
         const qn_list *list = qn_handle_arrays(steps[i].cache);
-        status = check_arrays(list, &r->p->form);
+        status = check_arrays(list, &r->p->form, "kv_attention");
         if (!status)
             memcpy(r->caches + i * parts, list->data,
                    parts * sizeof *r->caches);

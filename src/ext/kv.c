@@ -1,8 +1,8 @@
 /* kv.c: attention over caches, made of mlx_* calls, for another library.
  *
- * Floats are two arrays [kv_heads, capacity, head_dim]; codes are six, as
- * quern/ext.h says.  A slice of axis 1 is updated, in place where the library
- * does so, and what is then there is attended to; codes are expanded first. */
+ * The arrays of a cache are the planes of quern_kv_read, [kv_heads, capacity,
+ * n].  A slice of axis 1 is updated, in place where the library does so, and
+ * what is then there is attended to; codes are expanded first. */
 #include "steps.h"
 
 #include <quern/ext.h>
@@ -10,11 +10,17 @@
 #include <limits.h>
 #include <stdlib.h>
 
-enum { BLOCK = 128, PARTS = 6 };
+enum { BLOCK = 128, PARTS = 6, TURBO_PARTS = 5, TURBO_GROUP = 32 };
 
 static size_t part_count(const quern_kv_form *form)
 {
-    return form->bits ? PARTS : 2;
+    return form->key_bits ? TURBO_PARTS : form->bits ? PARTS : 2;
+}
+
+/* The first array of values. */
+static size_t value_part(const quern_kv_form *form)
+{
+    return form->key_bits || form->bits ? 3 : 1;
 }
 
 static void part_shape(const quern_kv_form *f, size_t i, int capacity,
@@ -24,6 +30,12 @@ static void part_shape(const quern_kv_form *f, size_t i, int capacity,
     shape[1] = capacity;
     shape[2] = f->head_dim;
     *dtype = f->dtype;
+    if (f->key_bits) {
+        int bits = i ? f->value_bits : f->key_bits;
+        shape[2] = f->head_dim / (i % 3 ? TURBO_GROUP : 8) * (i % 3 ? 1 : bits);
+        *dtype = i % 3 ? MLX_FLOAT16 : !i && bits == 8 ? MLX_INT8 : MLX_UINT8;
+        return;
+    }
     if (!f->bits)
         return;
     shape[2] = i % 3 ? f->head_dim / f->group_size : f->head_dim * f->bits / 32;
@@ -78,6 +90,110 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
     finish(&c);
     return c.failed;
 }
+
+/* ---- reading and writing ---- */
+
+/* The first `count` tokens of x [kv_heads, capacity, n] as a plane. */
+static mlx_array read_plane(steps *c, mlx_array x, int count)
+{
+    mlx_array part, y;
+    int heads = c->failed ? 0 : mlx_array_dim(x, 0);
+    int n = c->failed ? 0 : mlx_array_dim(x, 2);
+    STEP(c, part,
+         mlx_slice(to, x, (int[]){0, 0, 0}, 3, (int[]){heads, count, n}, 3,
+                   (int[]){1, 1, 1}, 3, c->stream));
+    STEP(c, y,
+         mlx_reshape(to, part, (int[]){1, heads, count, n}, 4, c->stream));
+    return y;
+}
+
+static bool is_cache(const quern_kv_form *form, mlx_vector_array list)
+{
+    if (list.ctx && mlx_vector_array_size(list) == part_count(form))
+        return true;
+    _mlx_error(__FILE__, __LINE__, "[kv] Expected a cache of %d arrays",
+               (int)part_count(form));
+    return false;
+}
+
+int quern_kv_read(mlx_vector_array *res, const quern_kv_form *form,
+                  const mlx_vector_array cache, int count, const mlx_stream s)
+{
+    if (!is_cache(form, cache))
+        return 1;
+    steps c = {.stream = s};
+    mlx_vector_array made = mlx_vector_array_new();
+    for (size_t i = 0; i < part_count(form) && !c.failed; i++) {
+        mlx_array x = element(&c, cache, i);
+        if (!c.failed && (count < 0 || count > mlx_array_dim(x, 1))) {
+            _mlx_error(__FILE__, __LINE__,
+                       "[kv_read] %d tokens of a cache for %d", count,
+                       mlx_array_dim(x, 1));
+            c.failed = true;
+        }
+        x = read_plane(&c, x, count);
+        if (!c.failed)
+            c.failed = mlx_vector_array_append_value(made, x) != 0;
+    }
+    if (!c.failed)
+        c.failed = mlx_vector_array_set(res, made) != 0;
+    mlx_vector_array_free(made);
+    finish(&c);
+    return c.failed;
+}
+
+/* Whether x is plane `i` of `count` tokens. */
+static bool is_plane(const quern_kv_form *form, mlx_array x, size_t i,
+                     int count)
+{
+    int shape[3];
+    mlx_dtype dtype;
+    part_shape(form, i, count, shape, &dtype);
+    bool fits = mlx_array_ndim(x) == 4 && mlx_array_dtype(x) == dtype &&
+                mlx_array_dim(x, 0) == 1;
+    for (int axis = 0; fits && axis < 3; axis++)
+        fits = mlx_array_dim(x, axis + 1) == shape[axis];
+    if (!fits)
+        _mlx_error(__FILE__, __LINE__,
+                   "[kv_write] Plane %d does not fit %d heads of %d", (int)i,
+                   form->kv_heads, form->head_dim);
+    return fits;
+}
+
+int quern_kv_write(mlx_vector_array *res, int *capacity,
+                   const quern_kv_form *form, const mlx_vector_array planes,
+                   const mlx_stream s)
+{
+    if (!is_cache(form, planes))
+        return 1;
+    steps c = {.stream = s};
+    mlx_array first = element(&c, planes, 0);
+    int count =
+        c.failed || mlx_array_ndim(first) != 4 ? 0 : mlx_array_dim(first, 2);
+    mlx_vector_array none = {NULL}, room = mlx_vector_array_new(),
+                     made = mlx_vector_array_new();
+    if (!c.failed)
+        c.failed = quern_kv_room(&room, capacity, form, none, count, s) != 0;
+    for (size_t i = 0; i < part_count(form) && !c.failed; i++) {
+        mlx_array x = element(&c, planes, i), rows, to_array;
+        c.failed = c.failed || !is_plane(form, x, i, count);
+        if (c.failed)
+            break;
+        STEP(&c, rows, mlx_reshape(to, x, mlx_array_shape(x) + 1, 3, s));
+        to_array = element(&c, room, i);
+        to_array = put(&c, to_array, rows, 0, count);
+        if (!c.failed)
+            c.failed = mlx_vector_array_append_value(made, to_array) != 0;
+    }
+    if (!c.failed)
+        c.failed = mlx_vector_array_set(res, made) != 0;
+    mlx_vector_array_free(room);
+    mlx_vector_array_free(made);
+    finish(&c);
+    return c.failed;
+}
+
+/* ---- attention ---- */
 
 /* Rows first .. first + count of x [..., R, heads * dim] as [1, heads, count,
  * dim]. */
@@ -146,11 +262,51 @@ static void store(steps *c, mlx_array *arrays, mlx_array x,
     mlx_vector_array_free(codes);
 }
 
+/* The same of a turbo cache, from keys and values. */
+static void store_turbo(steps *c, mlx_array *arrays, mlx_array k, mlx_array v,
+                        const quern_kv_form *f, const quern_kv_step *step)
+{
+    mlx_vector_array planes = mlx_vector_array_new();
+    if (!c->failed)
+        c->failed = quern_tq_encode(&planes, k, v, f->key_bits, f->value_bits,
+                                    true, c->stream) != 0;
+    for (size_t i = 0; i < TURBO_PARTS; i++) {
+        mlx_array x = element(c, planes, i), rows;
+        const int *shape = c->failed ? NULL : mlx_array_shape(x);
+        STEP(c, rows, mlx_reshape(to, x, shape + 1, 3, c->stream));
+        arrays[i] =
+            put(c, arrays[i], rows, step->offset, step->offset + step->count);
+    }
+    mlx_vector_array_free(planes);
+}
+
+/* The first `end` tokens of the codes in array 0 or 3, as floats: [1,
+ * kv_heads, end, dim], values rotated. */
+static mlx_array stored_turbo(steps *c, const mlx_array *arrays,
+                              const quern_kv_form *f, size_t first, int end)
+{
+    int bits = first ? f->value_bits : f->key_bits;
+    mlx_array part[3] = {{NULL}}, codes, y;
+    for (size_t i = 0; i < (first ? 2 : 3); i++)
+        part[i] = read_plane(c, arrays[first + i], end);
+    STEP(c, codes, quern_tq_unpack(to, part[0], bits, f->head_dim, c->stream));
+    if (first)
+        STEP(c, y,
+             quern_tq_decode_values(to, codes, part[1], bits, true, c->stream));
+    else
+        STEP(c, y,
+             quern_tq_decode_keys(to, codes, part[1], part[2], c->stream));
+    return cast(c, y, MLX_FLOAT32);
+}
+
 /* The first `end` tokens as [1, kv_heads, end, dim]. */
 static mlx_array stored(steps *c, const mlx_array *arrays,
-                        const quern_kv_form *f, int end)
+                        const quern_kv_form *f, size_t first, int end)
 {
     mlx_array part[3] = {{NULL}}, x, y;
+    if (f->key_bits)
+        return stored_turbo(c, arrays, f, first, end);
+    arrays += first;
     size_t count = f->bits ? 3 : 1;
     for (size_t i = 0; i < count; i++) {
         int stop[3];
@@ -203,8 +359,8 @@ static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
                         const quern_kv_options *o, mlx_dtype dtype)
 {
     int end = step->offset + step->count;
-    mlx_array keys = stored(c, arrays, f, end);
-    mlx_array values = stored(c, arrays + part_count(f) / 2, f, end);
+    mlx_array keys = stored(c, arrays, f, 0, end);
+    mlx_array values = stored(c, arrays, f, value_part(f), end);
     mlx_array mask = mlx_array_empty, sinks = o->sinks, y, turned, rows;
     mlx_array wide = cast(c, q, MLX_FLOAT32);
     bool narrow = o->window && end > o->window;
@@ -216,6 +372,8 @@ static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
          mlx_fast_scaled_dot_product_attention(to, wide, keys, values, o->scale,
                                                narrow ? "array" : "causal",
                                                mask, sinks, false, c->stream));
+    if (f->key_bits)
+        STEP(c, y, quern_tq_unrotate(to, y, c->stream));
     STEP(c, turned,
          mlx_transpose_axes(to, y, (int[]){0, 2, 1, 3}, 4, c->stream));
     STEP(c, rows,
@@ -244,8 +402,13 @@ static bool run_step(mlx_vector_array out, mlx_vector_array caches,
         x[i] = heads_of(&c, qkv[i], first, step->count,
                         i ? f->kv_heads : o->heads, f->head_dim);
     mlx_array q = turn(&c, x[0], step->offset, o);
-    store(&c, arrays, turn(&c, x[1], step->offset, o), f, step);
-    store(&c, arrays + parts / 2, x[2], f, step);
+    mlx_array k = turn(&c, x[1], step->offset, o);
+    if (f->key_bits) {
+        store_turbo(&c, arrays, k, x[2], f, step);
+    } else {
+        store(&c, arrays, k, f, step);
+        store(&c, arrays + value_part(f), x[2], f, step);
+    }
     mlx_array y = attend(&c, q, arrays, f, step, o,
                          c.failed ? f->dtype : mlx_array_dtype(qkv[0]));
     if (!c.failed)

@@ -12,7 +12,7 @@ typedef struct steps {
     bool failed;
     mlx_stream stream;
     int count;
-    mlx_array held[64];
+    mlx_array held[96];
 } steps;
 
 /* A new handle that `finish` frees. */

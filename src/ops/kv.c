@@ -3,6 +3,7 @@
 #include "scope.h"
 
 #include "base/alloc.h"
+#include "base/turboquant.h"
 
 #include <string.h>
 
@@ -11,6 +12,21 @@ static const char op_name[] = "kv_attention";
 static bool is_small_float(qn_dtype type)
 {
     return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
+}
+
+static qn_status check_turbo(const qn_kv_form *f)
+{
+    if (!qn_tq_has_key_bits(f->key_bits) ||
+        !qn_tq_has_value_bits(f->value_bits))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected key_bits " QN_TQ_KEY_BITS
+                       " and value_bits " QN_TQ_VALUE_BITS ", found %d and %d.",
+                       op_name, f->key_bits, f->value_bits);
+    if (!qn_tq_has_dim(f->head_dim))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected a head_dim of " QN_TQ_DIMS ", found %d.",
+                       op_name, f->head_dim);
+    return QN_OK;
 }
 
 static qn_status check_form(const qn_kv_form *f)
@@ -25,6 +41,8 @@ static qn_status check_form(const qn_kv_form *f)
                        "[%s] Expected a cache of float32, float16 or bfloat16, "
                        "found %s.",
                        op_name, qn_dtype_name(f->dtype));
+    if (f->key_bits || f->value_bits)
+        return check_turbo(f);
     if (!f->bits)
         return QN_OK;
     if ((f->bits != 4 && f->bits != 8) || (f->group != 32 && f->group != 64) ||
@@ -37,39 +55,77 @@ static qn_status check_form(const qn_kv_form *f)
     return QN_OK;
 }
 
-/* What array `i` of a cache looks like; its tokens (for keys in blocks: its
- * blocks) are on axis 1. */
-static qn_dims part_dims(const qn_kv_form *f, int i, int capacity,
-                         qn_dtype *type)
+/* What an array looks like. */
+typedef struct look {
+    qn_dtype type;
+    qn_dims dims;
+} look;
+
+/* Bits of a key's codes, or of a value's. */
+static int code_bits(const qn_kv_form *f, bool key)
 {
-    *type = f->dtype;
-    qn_dims dims = {.ndim = 3, .dim = {f->kv_heads, capacity, f->head_dim}};
-    if (f->bits) {
-        *type = i % 3 ? f->dtype : QN_UINT32;
-        dims.dim[2] = i % 3 ? f->head_dim / f->group
-                            : (int)((int64_t)f->head_dim * f->bits / 32);
-    } else if (i == 0) {
-        dims = (qn_dims){.ndim = 4,
-                         .dim = {f->kv_heads, capacity / QN_KV_BLOCK,
-                                 f->head_dim, QN_KV_BLOCK}};
-    }
-    return dims;
+    return f->bits ? f->bits : key ? f->key_bits : f->value_bits;
 }
+
+/* Array `i` of a cache; its tokens, or blocks of them, are on axis 1. */
+static look part_look(const qn_kv_form *f, int i, int capacity)
+{
+    int d = f->head_dim, blocks = capacity / QN_KV_BLOCK, n = QN_KV_BLOCK;
+    bool packed = qn_kv_packed(f);
+    if (!packed && i)
+        return (look){f->dtype, {.ndim = 3, .dim = {f->kv_heads, capacity, d}}};
+    look all = {f->dtype, {.ndim = 4, .dim = {f->kv_heads, blocks, d, n}}};
+    if (!packed)
+        return all;
+    if (i % 3) {
+        all.dims.dim[2] = d / f->group;
+        return all;
+    }
+    all.type = QN_UINT32;
+    all.dims.dim[2] = (i ? QN_KV_BLOCK : d) / 32 * code_bits(f, !i);
+    all.dims.dim[3] = i ? d : n;
+    return all;
+}
+
+/* Plane `i` of KV_READ and KV_WRITE. */
+static look plane_look(const qn_kv_form *f, int i, int count)
+{
+    int d = f->head_dim;
+    look all = {f->dtype, {.ndim = 4, .dim = {1, f->kv_heads, count, d}}};
+    if (!qn_kv_packed(f))
+        return all;
+    if (i % 3) {
+        all.dims.dim[3] = d / f->group;
+        return all;
+    }
+    int bits = code_bits(f, !i);
+    bool bytes = f->key_bits != 0;
+    all.type = !bytes ? QN_UINT32 : !i && bits == 8 ? QN_INT8 : QN_UINT8;
+    all.dims.dim[3] = d / 32 * bits * (bytes ? 4 : 1);
+    return all;
+}
+
+static bool is_like(const qn_array *x, const look *l)
+{
+    bool fits = x->dtype == l->type && x->ndim == l->dims.ndim;
+    for (int axis = 0; fits && axis < x->ndim; axis++)
+        fits = x->shape[axis] == l->dims.dim[axis];
+    return fits;
+}
+
+/* Positions are exact in a float up to here, and sums of them in an int. */
+enum { MOST_TOKENS = 1 << 24 };
 
 /* The capacity that the arrays of a cache have. */
 static qn_status check_cache(const qn_kv_form *f, qn_array *const *arrays,
                              int *capacity)
 {
-    int last = qn_kv_parts(f) - 1;
-    *capacity = arrays[last]->ndim == 3 ? arrays[last]->shape[1] : -1;
-    for (int i = 0; i <= last; i++) {
-        qn_dtype type;
-        qn_dims dims = part_dims(f, i, *capacity, &type);
-        bool fits = *capacity >= 0 && *capacity % QN_KV_BLOCK == 0 &&
-                    arrays[i]->dtype == type && arrays[i]->ndim == dims.ndim;
-        for (int axis = 0; fits && axis < dims.ndim; axis++)
-            fits = arrays[i]->shape[axis] == dims.dim[axis];
-        if (!fits)
+    int blocks = arrays[0]->ndim == 4 ? arrays[0]->shape[1] : 0;
+    bool counts = blocks >= 0 && blocks <= MOST_TOKENS / QN_KV_BLOCK;
+    *capacity = counts ? blocks * QN_KV_BLOCK : 0;
+    for (int i = 0; i < qn_kv_parts(f); i++) {
+        look l = part_look(f, i, *capacity);
+        if (!is_like(arrays[i], &l))
             return qn_fail(QN_E_ARG,
                            "[%s] Array %d of a cache does not fit %d heads of "
                            "%d: found %s %s.",
@@ -82,14 +138,15 @@ static qn_status check_cache(const qn_kv_form *f, qn_array *const *arrays,
 
 /* ---- room ---- */
 
-static qn_array *zeros(qn_scope *c, const qn_dims *dims, qn_dtype type)
+static qn_array *zeros(qn_scope *c, const look *l)
 {
+    const qn_dims *dims = &l->dims;
     qn_array *made = NULL;
     if (c->status)
         return NULL;
     return qn_scope_hold(c,
                          qn_op_full_value(&made, dims->dim, (size_t)dims->ndim,
-                                          0, type, c->stream),
+                                          0, l->type, c->stream),
                          &made);
 }
 
@@ -112,20 +169,20 @@ qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *f,
     int before = 0;
     if (!status && old)
         status = check_cache(f, old, &before);
-    if (!status && (capacity < before || capacity % QN_KV_BLOCK))
+    if (!status &&
+        (capacity < before || capacity % QN_KV_BLOCK || capacity > MOST_TOKENS))
         status = qn_fail(QN_E_ARG,
-                         "[%s] Expected a capacity in multiples of %d, at "
-                         "least %d, found %d.",
-                         op_name, QN_KV_BLOCK, before, capacity);
+                         "[%s] Expected a capacity in multiples of %d, from "
+                         "%d to %d, found %d.",
+                         op_name, QN_KV_BLOCK, before, MOST_TOKENS, capacity);
     if (status)
         return status;
     qn_array *made[QN_KV_PARTS];
     qn_scope c;
     qn_scope_begin(&c, s);
     for (int i = 0; i < qn_kv_parts(f); i++) {
-        qn_dtype type;
-        qn_dims dims = part_dims(f, i, capacity, &type);
-        made[i] = zeros(&c, &dims, type);
+        look l = part_look(f, i, capacity);
+        made[i] = zeros(&c, &l);
         if (before && !c.status)
             made[i] = put_first(&c, made[i], old[i]);
     }
@@ -160,9 +217,6 @@ static qn_status check_vector(const qn_array *x, int size, const char *what)
                    what, qn_dtype_name(x->dtype), qn_array_shape_text(x).text);
 }
 
-/* Positions are exact in a float up to here, and sums of them in an int. */
-enum { MOST_TOKENS = 1 << 24 };
-
 static qn_status check_steps(const qn_kv_params *p, const qn_array *q,
                              qn_array *const *caches)
 {
@@ -174,8 +228,8 @@ static qn_status check_steps(const qn_kv_params *p, const qn_array *q,
             &capacity);
         if (status)
             return status;
-        if (offset < 0 || count < 1 || capacity > MOST_TOKENS ||
-            offset > capacity || count > capacity - offset)
+        if (offset < 0 || count < 1 || offset > capacity ||
+            count > capacity - offset)
             return qn_fail(QN_E_ARG,
                            "[%s] Sequence %d: %d tokens behind %d do not fit a "
                            "cache of %d.",
@@ -289,4 +343,74 @@ qn_status qn_op_kv_attention(qn_array **out, qn_array *q, qn_array *k,
     qn_free(inputs);
     qn_free(p);
     return status;
+}
+
+/* ---- reading and writing ---- */
+
+/* Makes the node that turns `inputs` into arrays that look so. */
+static qn_status copy_node(qn_array **out, qn_op op, qn_array *const *inputs,
+                           const qn_kv_copy_params *p,
+                           look (*look_of)(const qn_kv_form *, int, int),
+                           int tokens, qn_stream *s)
+{
+    int parts = qn_kv_parts(&p->form), made = 0;
+    qn_status status = QN_OK;
+    for (; made < parts && !status; made++) {
+        look l = look_of(&p->form, made, tokens);
+        status = qn_array_new(&out[made], l.type, l.dims.dim, l.dims.ndim);
+    }
+    if (status)
+        made--;
+    qn_node_spec spec = {.op = op,
+                         .stream = s,
+                         .inputs = inputs,
+                         .ninputs = parts,
+                         .params = p,
+                         .params_size = sizeof *p};
+    if (!status)
+        status = qn_node_attach(&spec, out, parts);
+    while (status && made)
+        qn_array_delete(out[--made]);
+    return status;
+}
+
+qn_status qn_op_kv_read(qn_array **out, const qn_kv_form *f,
+                        qn_array *const *arrays, int count, qn_stream *s)
+{
+    int capacity = 0;
+    qn_status status = check_form(f);
+    if (!status)
+        status = check_cache(f, arrays, &capacity);
+    if (!status && (count < 0 || count > capacity))
+        status = qn_fail(QN_E_ARG,
+                         "[kv_read] Expected at most the %d tokens that the "
+                         "cache has room for, found %d.",
+                         capacity, count);
+    qn_kv_copy_params p = {*f, count, capacity};
+    return status ? status
+                  : copy_node(out, QN_OP_KV_READ, arrays, &p, plane_look, count,
+                              s);
+}
+
+qn_status qn_op_kv_write(qn_array **out, const qn_kv_form *f,
+                         qn_array *const *planes, int *capacity, qn_stream *s)
+{
+    qn_status status = check_form(f);
+    if (status)
+        return status;
+    int count = planes[0]->ndim == 4 ? planes[0]->shape[2] : 0;
+    for (int i = 0; i < qn_kv_parts(f); i++) {
+        look l = plane_look(f, i, count);
+        if (!is_like(planes[i], &l) || count > MOST_TOKENS)
+            return qn_fail(QN_E_ARG,
+                           "[kv_write] Plane %d does not fit %d heads of %d "
+                           "(and at most %d tokens, as many as in the others): "
+                           "found %s %s.",
+                           i, f->kv_heads, f->head_dim, MOST_TOKENS,
+                           qn_dtype_name(planes[i]->dtype),
+                           qn_array_shape_text(planes[i]).text);
+    }
+    *capacity = (count + QN_KV_BLOCK - 1) / QN_KV_BLOCK * QN_KV_BLOCK;
+    qn_kv_copy_params p = {*f, count, *capacity};
+    return copy_node(out, QN_OP_KV_WRITE, planes, &p, part_look, *capacity, s);
 }

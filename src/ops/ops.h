@@ -493,6 +493,13 @@ qn_status qn_op_kv_attention(qn_array **out, qn_array *q, qn_array *k,
                              qn_array *v, qn_array *freqs, qn_array *sinks,
                              qn_array *const *caches, const qn_kv_params *p,
                              qn_stream *s);
+/* The first `count` tokens as planes (params.h, KV_READ), qn_kv_parts of them;
+ * and arrays of a cache from planes, *capacity becoming what they have room
+ * for. */
+qn_status qn_op_kv_read(qn_array **out, const qn_kv_form *form,
+                        qn_array *const *arrays, int count, qn_stream *s);
+qn_status qn_op_kv_write(qn_array **out, const qn_kv_form *form,
+                         qn_array *const *planes, int *capacity, qn_stream *s);
 
 /* ---- fast.c ---- */
 

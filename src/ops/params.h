@@ -269,8 +269,8 @@ typedef struct qn_panel_params {
 } qn_panel_params;
 
 /* PANEL_BLOCKS: no inputs; the same output from rows of blocks as GGUF files
- * have them.  What is pointed at is borrowed: it must stay until the evaluation,
- * which has to follow at once. */
+ * have them.  What is pointed at is borrowed: it must stay until the
+ * evaluation, which has to follow at once. */
 typedef struct qn_panel_blocks_params {
     qn_panel_params w; /* without a form as it is given: it follows from type */
     int type;          /* base/gguf.h */
@@ -328,26 +328,63 @@ typedef struct qn_sdpa_params {
     bool causal, has_mask, has_sinks;
 } qn_sdpa_params;
 
-/* How the caches of KV_ATTENTION are stored, for one sequence.  Capacities are
- * multiples of QN_KV_BLOCK.
+/* How a cache of KV_ATTENTION is stored, for one sequence.  Capacities are
+ * multiples of QN_KV_BLOCK tokens.
  *
- * With `bits` 0 there are two arrays of `dtype`: keys [kv_heads, blocks,
- * head_dim, QN_KV_BLOCK], so that products over head_dim read neighbouring
- * keys, and values [kv_heads, capacity, head_dim].
+ * Floats are two arrays of `dtype`: keys [kv_heads, blocks, head_dim,
+ * QN_KV_BLOCK], so that products over head_dim read neighbouring keys, and
+ * values [kv_heads, capacity, head_dim].
  *
- * With 4 or 8 bits there are six: words [kv_heads, capacity, head_dim * bits /
- * 32] of uint32, scales and biases [kv_heads, capacity, head_dim / group] of
- * `dtype`, of keys and then of values: the affine mode. */
-enum { QN_KV_BLOCK = 128, QN_KV_PARTS = 6 };
+ * Codes, in groups of `group` elements of a head (32 or 64), are
+ *
+ *   affine  `bits` is 4 or 8; an element is code * scale + bias.  Six arrays:
+ *           words, scales and biases of keys, then of values
+ *   turbo   key_bits is 2, 4, 5, 8 and value_bits 2, 3, 4, 5, 8, `group` 32,
+ *           `dtype` float16.  Five arrays: words, scales and zero points of
+ *           keys, which are (code + zero) * scale; words and scales of values,
+ *           which are centroid[code] * scale, rotated (base/turboquant.h)
+ *
+ * Scales, biases and zero points are [kv_heads, blocks, head_dim / group,
+ * QN_KV_BLOCK] of `dtype`.  Words are uint32:
+ *
+ *   keys    [kv_heads, blocks, head_dim / 32 * bits, QN_KV_BLOCK]: of 32
+ *           elements of a token, `bits` words.  Each half of a word has as many
+ *           codes as fit, the first one lowest: pair m is elements 2 m (lower
+ *           half) and 2 m + 1; word 0 has pairs 0 .. 16 / bits - 1, and so on.
+ *           With 5 bits the highest bit of each half of word i is bit i of the
+ *           last pair
+ *   values  [kv_heads, blocks, QN_KV_BLOCK / 32 * bits, head_dim]: of 32 tokens
+ *           and an element, `bits` words with as many codes as fit: word 0 has
+ *           tokens 0 .. 32 / bits - 1, and so on.  With 3 and 5 bits the two
+ *           highest bits of word i are bits 2 i and 2 i + 1 of what is left,
+ *           the codes of tokens 30 and 31
+ *
+ * so that lanes are tokens where scores are computed and elements where values
+ * are added.  Signed codes (keys of 8 bits, turbo) have their top bit
+ * flipped. */
+enum { QN_KV_BLOCK = 128, QN_KV_RUN = 32, QN_KV_PARTS = 6 };
 typedef struct qn_kv_form {
     int kv_heads, head_dim;
     qn_dtype dtype;
-    int bits, group;
+    int bits, group;          /* affine; 0: not */
+    int key_bits, value_bits; /* turbo; 0: not */
 } qn_kv_form;
 
+static inline bool qn_kv_packed(const qn_kv_form *form)
+{
+    return form->bits || form->key_bits;
+}
+
+/* Arrays of a cache. */
 static inline int qn_kv_parts(const qn_kv_form *form)
 {
-    return form->bits ? QN_KV_PARTS : 2;
+    return form->key_bits ? 5 : form->bits ? 6 : 2;
+}
+
+/* The first array of values. */
+static inline int qn_kv_value_part(const qn_kv_form *form)
+{
+    return qn_kv_packed(form) ? 3 : 1;
 }
 
 /* `count` rows of q, k and v follow the `offset` tokens of a sequence. */
@@ -377,6 +414,16 @@ typedef struct qn_kv_params {
     int count;
     qn_kv_step steps[];
 } qn_kv_params;
+
+/* KV_READ: inputs the arrays of a cache; outputs the first `count` tokens as
+ * planes, row-major [1, kv_heads, count, n]: floats keys and values; affine
+ * codes words, scales and biases of both as QUANTIZE makes them; turbo the five
+ * planes of base/turboquant.h.  KV_WRITE: the other way, into arrays for
+ * `capacity` tokens, zero behind the planes. */
+typedef struct qn_kv_copy_params {
+    qn_kv_form form;
+    int count, capacity;
+} qn_kv_copy_params;
 
 /* Linear algebra: matrices of float32 or float64 in the last two axes, the
  * axes before them count matrices.

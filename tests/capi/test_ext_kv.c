@@ -4,6 +4,7 @@
  * and the fallback made of mlx_* calls give the same within rounding. */
 #include "capi.h"
 
+#include "base/turboquant.h"
 #include "quern/ext.h"
 
 #include <math.h>
@@ -11,6 +12,12 @@
 int fallback_kv_room(mlx_vector_array *res, int *capacity,
                      const quern_kv_form *form, const mlx_vector_array old,
                      int need, const mlx_stream s);
+int fallback_kv_read(mlx_vector_array *res, const quern_kv_form *form,
+                     const mlx_vector_array cache, int count,
+                     const mlx_stream s);
+int fallback_kv_write(mlx_vector_array *res, int *capacity,
+                      const quern_kv_form *form, const mlx_vector_array planes,
+                      const mlx_stream s);
 int fallback_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                           const mlx_array v, const quern_kv_form *form,
                           const quern_kv_step *steps, size_t count,
@@ -142,11 +149,12 @@ static void run_step(const engine *e, sequence *const *list,
     check_ok(mlx_array_free(y));
 }
 
-/* A sequence alone, in steps of `piece` rows: [length, HEADS * DIM]. */
+/* A sequence alone, in steps of `piece` rows: [length, HEADS * DIM].  Its cache
+ * is left at *kept, or dropped. */
 static void run_alone(const engine *e, int id, int length, int piece,
                       const quern_kv_form *form,
                       const quern_kv_options *options, mlx_dtype dtype,
-                      float *out)
+                      float *out, sequence *kept)
 {
     sequence s = {{NULL}, 0, 0}, *list = &s;
     for (int at = 0; at < length; at += piece) {
@@ -155,7 +163,10 @@ static void run_alone(const engine *e, int id, int length, int piece,
         run_step(e, &list, &one, 1, form, options, dtype,
                  out + at * HEADS * DIM);
     }
-    drop_sequence(&s);
+    if (kept)
+        *kept = s;
+    else
+        drop_sequence(&s);
 }
 
 /* ---- double arithmetic ---- */
@@ -177,38 +188,113 @@ static mlx_array turned(int id, int length, int what, const quern_kv_options *o,
     return x;
 }
 
-/* The same as the form stores it, as floats. */
-static mlx_array as_stored(mlx_array x, const quern_kv_form *f)
+static mlx_array plane(mlx_vector_array planes, size_t i)
+{
+    mlx_array x = mlx_array_new();
+    check_ok(mlx_vector_array_get(&x, planes, i));
+    check_ok(mlx_contiguous(&x, x, false, stream));
+    check_ok(mlx_array_eval(x));
+    return x;
+}
+
+/* The tokens of a cache as planes. */
+static mlx_vector_array planes_of(const sequence *s, const quern_kv_form *form)
+{
+    mlx_vector_array planes = mlx_vector_array_new();
+    check_ok(quern_kv_read(&planes, form, s->cache, s->length, stream));
+    return planes;
+}
+
+static const void *bytes_of(mlx_array x)
+{
+    mlx_dtype type = mlx_array_dtype(x);
+    return type == MLX_INT8     ? (const void *)mlx_array_data_int8(x)
+           : type == MLX_UINT8  ? (const void *)mlx_array_data_uint8(x)
+           : type == MLX_UINT32 ? (const void *)mlx_array_data_uint32(x)
+           : type == MLX_FLOAT32
+               ? (const void *)mlx_array_data_float32(x)
+               : (const void *)mlx_array_data_float16(x); /* 2 bytes each */
+}
+
+static mlx_array floats_of(mlx_array x)
 {
     mlx_array y = mlx_array_new();
-    if (!f->bits) {
-        check_ok(mlx_astype(&y, x, f->dtype, stream));
-    } else {
-        mlx_vector_array codes = mlx_vector_array_new();
-        mlx_array part[3], none = {NULL};
-        mlx_optional_int group = {f->group_size, true}, bits = {f->bits, true};
-        check_ok(mlx_astype(&y, x, MLX_FLOAT32, stream));
-        check_ok(mlx_quantize(&codes, y, group, bits, "affine", none, stream));
-        for (size_t i = 0; i < 3; i++) {
-            part[i] = mlx_array_new();
-            check_ok(mlx_vector_array_get(&part[i], codes, i));
-            if (i)
-                check_ok(mlx_astype(&part[i], part[i], f->dtype, stream));
-            if (i)
-                check_ok(mlx_astype(&part[i], part[i], MLX_FLOAT32, stream));
-        }
-        check_ok(mlx_dequantize(
-            &y, part[0], part[1], part[2], group, bits, "affine", none,
-            (mlx_optional_dtype){MLX_FLOAT32, true}, stream));
-        for (size_t i = 0; i < 3; i++)
-            check_ok(mlx_array_free(part[i]));
-        check_ok(mlx_vector_array_free(codes));
-    }
-    check_ok(mlx_astype(&y, y, MLX_FLOAT32, stream));
-    check_ok(mlx_contiguous(&y, y, false, stream));
+    check_ok(mlx_astype(&y, x, MLX_FLOAT32, stream));
     check_ok(mlx_array_eval(y));
     check_ok(mlx_array_free(x));
     return y;
+}
+
+/* The inverse of the rotation of values, by its definition. */
+static void unrotate(double *x)
+{
+    double y[DIM];
+    const uint32_t *signs = qn_tq_signs(DIM);
+    for (int i = 0; i < DIM; i++) {
+        y[i] = 0;
+        for (int j = 0; j < DIM; j++)
+            y[i] += __builtin_popcount((unsigned)(i & j)) % 2 ? -x[j] : x[j];
+        y[i] *= (signs[i / 32] >> i % 32 & 1 ? -1 : 1) / sqrt(DIM);
+    }
+    memcpy(x, y, sizeof y);
+}
+
+/* What a row of codes stands for. */
+static void decode_row(double *to, const quern_kv_form *f, bool key,
+                       const uint8_t *packed, const float *scale,
+                       const float *other)
+{
+    int bits = f->bits ? f->bits : key ? f->key_bits : f->value_bits;
+    int group = f->bits ? f->group_size : QN_TQ_GROUP;
+    uint8_t codes[DIM];
+    qn_tq_unpack(codes, packed, DIM, bits);
+    for (int i = 0; i < DIM; i++) {
+        double s = (double)scale[i / group];
+        if (f->bits)
+            to[i] = codes[i] * s + (double)other[i / group];
+        else if (key)
+            to[i] = ((bits == 8 ? (double)(int8_t)codes[i] : codes[i]) +
+                     (double)other[i / group]) *
+                    s;
+        else
+            to[i] = (double)qn_tq_centroids(bits)[codes[i]] * s;
+    }
+    if (!f->bits && !key)
+        unrotate(to);
+}
+
+/* Keys or values as the cache has them: [KV, length, DIM]. */
+static double *as_stored(const sequence *s, const quern_kv_form *f, bool key)
+{
+    bool packed = f->bits || f->key_bits;
+    size_t first = key ? 0 : packed ? 3 : 1, rows = (size_t)(KV * s->length);
+    double *out = malloc(rows * DIM * sizeof *out);
+    assert_non_null(out);
+    mlx_vector_array planes = planes_of(s, f);
+    mlx_array x = plane(planes, first);
+    if (!packed) {
+        x = floats_of(x);
+        for (size_t i = 0; i < rows * DIM; i++)
+            out[i] = (double)mlx_array_data_float32(x)[i];
+    } else {
+        bool biased = f->bits || key;
+        mlx_array scales = floats_of(plane(planes, first + 1));
+        mlx_array others =
+            biased ? floats_of(plane(planes, first + 2)) : mlx_array_new();
+        size_t groups = mlx_array_size(scales) / rows;
+        size_t width = mlx_array_nbytes(x) / rows;
+        const uint8_t *codes = bytes_of(x);
+        for (size_t i = 0; i < rows; i++)
+            decode_row(out + i * DIM, f, key, codes + i * width,
+                       mlx_array_data_float32(scales) + i * groups,
+                       biased ? mlx_array_data_float32(others) + i * groups
+                              : NULL);
+        check_ok(mlx_array_free(scales));
+        check_ok(mlx_array_free(others));
+    }
+    check_ok(mlx_array_free(x));
+    check_ok(mlx_vector_array_free(planes));
+    return out;
 }
 
 static double half_unit(mlx_dtype dtype)
@@ -216,59 +302,111 @@ static double half_unit(mlx_dtype dtype)
     return dtype == MLX_FLOAT32 ? 0 : dtype == MLX_FLOAT16 ? 0x1p-11 : 0x1p-8;
 }
 
-/* Checks `found` [length, HEADS * DIM] by the contract of helpers.md 8. */
-static void check_truth(const float *found, int id, int length,
-                        const quern_kv_form *form, const quern_kv_options *o,
+static double most_of(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* By how much rounding a query may move a score (quern/ext.h). */
+static double query_error(const float *q, const double *k, int group)
+{
+    double all = 0;
+    for (int i = 0; i < DIM; i += group) {
+        double most = 0, sum = 0;
+        for (int j = i; j < i + group; j++) {
+            most = most_of(most, fabs((double)q[j]));
+            sum += fabs(k[j]);
+        }
+        all += most * sum;
+    }
+    return 0x1p-16 * all;
+}
+
+/* Checks `found` [length, HEADS * DIM] by the contract of quern/ext.h: against
+ * double arithmetic on the cache's own content. */
+static void check_truth(const float *found, int id, const sequence *s,
+                        const quern_kv_form *f, const quern_kv_options *o,
                         mlx_dtype dtype)
 {
-    quern_kv_form plain = {.dtype = dtype};
-    mlx_array arrays[3];
-    const float *x[3];
-    for (int i = 0; i < 3; i++) {
-        arrays[i] =
-            as_stored(turned(id, length, i, o, dtype), i ? form : &plain);
-        x[i] = mlx_array_data_float32(arrays[i]);
-    }
+    int length = s->length;
+    bool packed = f->bits || f->key_bits;
+    int group = f->bits ? f->group_size : QN_TQ_GROUP;
+    mlx_array queries = turned(id, length, 0, o, dtype);
+    check_ok(mlx_contiguous(&queries, queries, false, stream));
+    queries = floats_of(queries);
+    double *keys = as_stored(s, f, true), *values = as_stored(s, f, false);
     const float *sinks = o->sinks.ctx ? mlx_array_data_float32(o->sinks) : NULL;
     for (int h = 0; h < HEADS; h++)
         for (int t = 0; t < length; t++) {
             static double p[MOST];
             int g = h / (HEADS / KV);
+            const float *q =
+                mlx_array_data_float32(queries) + (h * length + t) * DIM;
             int from = o->window && t >= o->window ? t - o->window + 1 : 0;
             double sum = sinks ? exp((double)sinks[h]) : 0, most = 0, top = 0;
+            double off = 0, longest = 0;
             for (int j = from; j <= t; j++) {
-                double score = 0;
-                for (int i = 0; i < DIM; i++)
-                    score += (double)x[0][(h * length + t) * DIM + i] *
-                             (double)x[1][(g * length + j) * DIM + i];
+                const double *k = keys + (g * length + j) * DIM;
+                const double *v = values + (g * length + j) * DIM;
+                double score = 0, square = 0;
+                for (int i = 0; i < DIM; i++) {
+                    score += (double)q[i] * k[i];
+                    square += v[i] * v[i];
+                    most = most_of(most, fabs(v[i]));
+                }
                 score *= (double)o->scale;
-                top = fabs(score) > top ? fabs(score) : top;
+                top = most_of(top, fabs(score));
+                longest = most_of(longest, sqrt(square));
+                off = most_of(off, (double)o->scale * query_error(q, k, group));
                 sum += p[j] = exp(score);
             }
             for (int i = 0; i < DIM; i++) {
                 double y = 0;
-                for (int j = from; j <= t; j++) {
-                    double v = (double)x[2][(g * length + j) * DIM + i];
-                    most = fabs(v) > most ? fabs(v) : most;
-                    y += p[j] / sum * v;
-                }
+                for (int j = from; j <= t; j++)
+                    y += p[j] / sum * values[(g * length + j) * DIM + i];
                 double limit = 0x1p-20 * most * (4 + top) +
                                half_unit(dtype) * (fabs(y) + 1e-3);
-                double off = fabs((double)found[(t * HEADS + h) * DIM + i] - y);
-                assert_true(off <= limit);
+                if (packed)
+                    limit += (exp(2 * off) - 1) * (f->bits ? most : longest);
+                double wrong =
+                    fabs((double)found[(t * HEADS + h) * DIM + i] - y);
+                assert_true(wrong <= limit);
             }
         }
-    for (int i = 0; i < 3; i++)
-        check_ok(mlx_array_free(arrays[i]));
+    check_ok(mlx_array_free(queries));
+    free(keys);
+    free(values);
 }
 
 /* ---- what is tried ---- */
 
+#define FLOATS(type)                                                           \
+    {                                                                          \
+        .kv_heads = KV, .head_dim = DIM, .dtype = type                         \
+    }
+#define AFFINE(type, n, group)                                                 \
+    {                                                                          \
+        .kv_heads = KV, .head_dim = DIM, .dtype = type, .bits = n,             \
+        .group_size = group                                                    \
+    }
+#define TURBO(k, v)                                                            \
+    {                                                                          \
+        .kv_heads = KV, .head_dim = DIM, .key_bits = k, .value_bits = v        \
+    }
+
 static const quern_kv_form forms[] = {
-    {KV, DIM, MLX_FLOAT32, 0, 0},   {KV, DIM, MLX_FLOAT16, 0, 0},
-    {KV, DIM, MLX_BFLOAT16, 0, 0},  {KV, DIM, MLX_FLOAT32, 8, 64},
-    {KV, DIM, MLX_FLOAT16, 8, 32},  {KV, DIM, MLX_FLOAT16, 4, 64},
-    {KV, DIM, MLX_BFLOAT16, 4, 32},
+    FLOATS(MLX_FLOAT32),
+    FLOATS(MLX_FLOAT16),
+    FLOATS(MLX_BFLOAT16),
+    AFFINE(MLX_FLOAT32, 8, 64),
+    AFFINE(MLX_FLOAT16, 8, 32),
+    AFFINE(MLX_FLOAT16, 4, 64),
+    AFFINE(MLX_BFLOAT16, 4, 32),
+    TURBO(8, 3),
+    TURBO(8, 8),
+    TURBO(5, 5),
+    TURBO(4, 4),
+    TURBO(2, 2),
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -326,8 +464,10 @@ static void test_numbers(void **state)
         for (int v = 0; v < VARIANTS; v++) {
             quern_kv_options o = variant(v);
             mlx_dtype type = types[(f + v) % 3];
-            run_alone(&own, 3, 270, 90, &forms[f], &o, type, found);
-            check_truth(found, 3, 270, &forms[f], &o, type);
+            sequence s;
+            run_alone(&own, 3, 270, 90, &forms[f], &o, type, found, &s);
+            check_truth(found, 3, &s, &forms[f], &o, type);
+            drop_sequence(&s);
             drop_variant(&o);
         }
     free(found);
@@ -348,7 +488,7 @@ static void test_rows_are_independent(void **state)
             for (int i = 0; i < 3; i++) {
                 alone[i] = results(lengths[i] + 12);
                 run_alone(&own, i, lengths[i] + 12, MOST, &forms[f], &o,
-                          types[f % 3], alone[i]);
+                          types[f % 3], alone[i], NULL);
             }
             for (int step = 0; step < 12; step++) {
                 share shares[3];
@@ -409,13 +549,17 @@ static void test_others_agree(void **state)
             for (int v = 0; v < VARIANTS; v++) {
                 quern_kv_options o = variant(v);
                 mlx_dtype type = types[v % 3];
-                run_alone(&own, 5, LENGTH, 70, &forms[f], &o, type, a);
-                run_alone(others[e], 5, LENGTH, 70, &forms[f], &o, type, b);
+                run_alone(&own, 5, LENGTH, 70, &forms[f], &o, type, a, NULL);
+                run_alone(others[e], 5, LENGTH, 70, &forms[f], &o, type, b,
+                          NULL);
                 /* A code may fall to the other side where angles differ in
                  * their last place. */
                 double limit =
                     4e-6 + 2 * half_unit(type) + (forms[f].bits ? 2e-2 : 0);
                 limit += forms[f].bits ? 0 : half_unit(forms[f].dtype) / 4;
+                /* The fallback's keys and values are bfloat16 on the way. */
+                if (forms[f].key_bits && others[e] == &fallback)
+                    limit += 1e-2;
                 assert_true(difference(a, b, LENGTH) <= limit);
                 drop_variant(&o);
             }
@@ -450,6 +594,166 @@ static void test_held_arrays_keep_their_content(void **state)
     drop_sequence(&s);
 }
 
+/* ---- planes ---- */
+
+static void check_same_arrays(mlx_vector_array a, mlx_vector_array b)
+{
+    size_t n = mlx_vector_array_size(a);
+    assert_int_equal(n, mlx_vector_array_size(b));
+    for (size_t i = 0; i < n; i++) {
+        mlx_array x = plane(a, i), y = plane(b, i);
+        assert_int_equal(mlx_array_dtype(x), mlx_array_dtype(y));
+        assert_int_equal(mlx_array_ndim(x), mlx_array_ndim(y));
+        for (int axis = 0; axis < (int)mlx_array_ndim(x); axis++)
+            assert_int_equal(mlx_array_dim(x, axis), mlx_array_dim(y, axis));
+        assert_memory_equal(bytes_of(x), bytes_of(y), mlx_array_nbytes(x));
+        check_ok(mlx_array_free(x));
+        check_ok(mlx_array_free(y));
+    }
+}
+
+/* Every width of keys and of values. */
+static quern_kv_form turbo_form(int n)
+{
+    static const int widths[][2] = {{8, 3}, {8, 8}, {5, 5}, {4, 4}, {2, 2}};
+    return (quern_kv_form)TURBO(widths[n][0], widths[n][1]);
+}
+enum { TURBO_FORMS = 5 };
+
+static mlx_array contiguous(mlx_array x)
+{
+    check_ok(mlx_contiguous(&x, x, false, stream));
+    return x;
+}
+
+/* What lies in a turbo cache is what quern_tq_encode makes of turned keys and
+ * of values, however they came. */
+static void test_turbo_bytes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 165 };
+    float *out = results(LENGTH);
+    for (int f = 0; f < TURBO_FORMS; f++) {
+        quern_kv_form form = turbo_form(f);
+        quern_kv_options o = variant(1);
+        mlx_dtype type = types[f % 3];
+        mlx_array k = contiguous(turned(9, LENGTH, 1, &o, type));
+        mlx_array v = contiguous(turned(9, LENGTH, 2, &o, type));
+        mlx_vector_array expected = mlx_vector_array_new();
+        check_ok(quern_tq_encode(&expected, k, v, form.key_bits,
+                                 form.value_bits, true, stream));
+        for (int piece = 1; piece < MOST; piece = 7 * piece + 4) {
+            sequence s;
+            check_ok(quern_set_threads(1 + piece % 8));
+            run_alone(&own, 9, LENGTH, piece, &form, &o, type, out, &s);
+            mlx_vector_array found = planes_of(&s, &form);
+            check_same_arrays(found, expected);
+            check_ok(mlx_vector_array_free(found));
+            drop_sequence(&s);
+        }
+        check_ok(mlx_vector_array_free(expected));
+        check_ok(mlx_array_free(k));
+        check_ok(mlx_array_free(v));
+    }
+    check_ok(quern_set_threads(0));
+    free(out);
+}
+
+/* Planes make a cache that attention can't tell from the first one, and tokens
+ * that were forgotten leave nothing behind. */
+static void test_planes_there_and_back(void **state)
+{
+    (void)state;
+    float *a = results(MOST), *b = results(MOST);
+    for (int f = 0; f < FORMS; f++) {
+        quern_kv_options o = variant(1);
+        sequence s, copy = {{NULL}, 0, 0}, *list = &s;
+        run_alone(&own, 2, 200, 110, &forms[f], &o, MLX_FLOAT32, a, &s);
+        /* Back to 140 tokens, others after them. */
+        s.length = 140;
+        mlx_vector_array planes = planes_of(&s, &forms[f]);
+        copy.cache = mlx_vector_array_new();
+        check_ok(quern_kv_write(&copy.cache, &copy.capacity, &forms[f], planes,
+                                stream));
+        assert_int_equal(copy.capacity, 256);
+        copy.length = 140;
+        share next = {3, 140, 90};
+        run_step(&own, &list, &next, 1, &forms[f], &o, MLX_FLOAT32, a);
+        list = &copy;
+        run_step(&own, &list, &next, 1, &forms[f], &o, MLX_FLOAT32, b);
+        assert_memory_equal(a, b, 90 * HEADS * DIM * sizeof *a);
+        mlx_vector_array first = planes_of(&s, &forms[f]);
+        mlx_vector_array second = planes_of(&copy, &forms[f]);
+        check_same_arrays(first, second);
+        check_ok(mlx_vector_array_free(first));
+        check_ok(mlx_vector_array_free(second));
+        check_ok(mlx_vector_array_free(planes));
+        drop_sequence(&s);
+        drop_sequence(&copy);
+    }
+    free(a);
+    free(b);
+}
+
+/* The planes of an engine's cache are those of the fallback's. */
+static void test_fallback_planes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 140 };
+    float *out = results(LENGTH);
+    for (int f = 0; f < FORMS; f++) {
+        quern_kv_options o = variant(0);
+        sequence s, copy = {{NULL}, 0, 0};
+        run_alone(&own, 4, LENGTH, 60, &forms[f], &o, MLX_FLOAT32, out, &s);
+        mlx_vector_array planes = planes_of(&s, &forms[f]);
+        mlx_vector_array again = mlx_vector_array_new();
+        copy.cache = mlx_vector_array_new();
+        check_ok(fallback_kv_write(&copy.cache, &copy.capacity, &forms[f],
+                                   planes, stream));
+        assert_int_equal(copy.capacity, 256);
+        check_ok(
+            fallback_kv_read(&again, &forms[f], copy.cache, LENGTH, stream));
+        check_same_arrays(planes, again);
+        check_fails(
+            fallback_kv_read(&again, &forms[f], copy.cache, 257, stream),
+            "257");
+        check_ok(mlx_vector_array_free(planes));
+        check_ok(mlx_vector_array_free(again));
+        drop_sequence(&s);
+        drop_sequence(&copy);
+    }
+    free(out);
+}
+
+static void test_wrong_planes_are_refused(void **state)
+{
+    (void)state;
+    quern_kv_form form = turbo_form(0), other = turbo_form(2);
+    quern_kv_options o = variant(0);
+    float out[2 * HEADS * DIM];
+    sequence s;
+    int capacity = 0;
+    run_alone(&own, 1, 2, 2, &form, &o, MLX_FLOAT32, out, &s);
+    mlx_vector_array planes = planes_of(&s, &form);
+    mlx_vector_array made = mlx_vector_array_new();
+    check_fails(quern_kv_write(&made, &capacity, &other, planes, stream),
+                "Plane 0");
+    check_fails(fallback_kv_write(&made, &capacity, &other, planes, stream),
+                "Plane 0");
+    other = form;
+    other.value_bits = 4;
+    check_fails(quern_kv_write(&made, &capacity, &other, planes, stream),
+                "Plane 3");
+    check_fails(quern_kv_write(&made, &capacity, &forms[0], planes, stream),
+                "2 arrays, found 5");
+    check_fails(quern_kv_read(&made, &form, s.cache, 129, stream),
+                "at most the 128 tokens");
+    check_fails(quern_kv_read(&made, &form, s.cache, -1, stream), "found -1");
+    check_ok(mlx_vector_array_free(planes));
+    check_ok(mlx_vector_array_free(made));
+    drop_sequence(&s);
+}
+
 static void test_wrong_calls_are_refused(void **state)
 {
     (void)state;
@@ -461,6 +765,15 @@ static void test_wrong_calls_are_refused(void **state)
     form.bits = 3;
     check_fails(quern_kv_room(&cache, &capacity, &form, none, 100, stream),
                 "3 bits");
+    form = forms[1];
+    form.key_bits = 3;
+    form.value_bits = 3;
+    check_fails(quern_kv_room(&cache, &capacity, &form, none, 100, stream),
+                "found 3 and 3");
+    form = turbo_form(0);
+    form.head_dim = 96;
+    check_fails(quern_kv_room(&cache, &capacity, &form, none, 100, stream),
+                "found 96");
     form = forms[1];
     form.dtype = MLX_INT32;
     check_fails(quern_kv_room(&cache, &capacity, &form, none, 100, stream),
@@ -521,6 +834,10 @@ int main(void)
         cmocka_unit_test(test_rows_are_independent),
         cmocka_unit_test(test_others_agree),
         cmocka_unit_test(test_held_arrays_keep_their_content),
+        cmocka_unit_test(test_turbo_bytes),
+        cmocka_unit_test(test_planes_there_and_back),
+        cmocka_unit_test(test_fallback_planes),
+        cmocka_unit_test(test_wrong_planes_are_refused),
         cmocka_unit_test(test_wrong_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -2,102 +2,125 @@
 #include "kv.h"
 
 #include "backend/common/output.h"
-#include "backend/common/quant.h"
-#include "base/f16.h"
+#include "kv_codes.h"
 
 #include <string.h>
-
-enum { MOST_GROUP = 64 };
 
 bool qn_kv_take_over(qn_array *out, const qn_array *in)
 {
     return in->row_contiguous && qn_output_donate(out, in);
 }
 
-/* Elements of a token in array `part`. */
-static size_t width(const qn_kv_form *f, int part)
+size_t qn_kv_at(const qn_array *array, int head, int position)
 {
-    size_t d = (size_t)f->head_dim;
-    if (!f->bits)
-        return d;
-    return part % 3 ? d / (size_t)f->group : d * (size_t)f->bits / 32;
+    size_t n = (size_t)array->shape[1], row = (size_t)array->shape[2];
+    size_t at = (size_t)position;
+    if (array->ndim == 4) {
+        row *= (size_t)array->shape[3];
+        at /= QN_KV_BLOCK;
+    }
+    return ((size_t)head * n + at) * row;
 }
 
-size_t qn_kv_at(const qn_kv_form *f, qn_array *const *arrays, int part,
-                int head, int position)
+static char *place(qn_array *array, int head, int position)
 {
-    size_t capacity = (size_t)arrays[qn_kv_parts(f) - 1]->shape[1];
-    return ((size_t)head * capacity + (size_t)position) * width(f, part);
+    return (char *)qn_array_data(array) +
+           qn_kv_at(array, head, position) * qn_array_itemsize(array);
 }
 
-static char *place(const qn_kv_form *f, qn_array *const *arrays, int part,
-                   int head, int position)
-{
-    return (char *)qn_array_data(arrays[part]) +
-           qn_kv_at(f, arrays, part, head, position) *
-               qn_array_itemsize(arrays[part]);
-}
+/* ---- floats ---- */
 
-/* A key as a column of its block. */
-static void put_column(const qn_kv_form *f, qn_array *const *arrays, int head,
-                       int position, const void *k)
+/* d elements of 4 or 2 bytes that lie `step` apart. */
+static void copy_column(void *to, size_t to_step, const void *from,
+                        size_t from_step, size_t d, size_t item)
 {
-    int column = position % QN_KV_BLOCK;
-    char *block = place(f, arrays, 0, head, position - column);
-    size_t d = (size_t)f->head_dim;
-    if (qn_dtype_size(f->dtype) == 4) {
-        uint32_t *to = (uint32_t *)(void *)block + column;
-        const uint32_t *from = k;
+    if (item == 4) {
+        uint32_t *out = to;
+        const uint32_t *in = from;
         for (size_t i = 0; i < d; i++)
-            to[i * QN_KV_BLOCK] = from[i];
+            out[i * to_step] = in[i * from_step];
     } else {
-        uint16_t *to = (uint16_t *)(void *)block + column;
-        const uint16_t *from = k;
+        uint16_t *out = to;
+        const uint16_t *in = from;
         for (size_t i = 0; i < d; i++)
-            to[i * QN_KV_BLOCK] = from[i];
+            out[i * to_step] = in[i * from_step];
     }
 }
 
-static void put_factor(char *to, size_t i, float value, qn_dtype type)
+/* Where a key's first element is. */
+static char *column_of(qn_array *keys, int head, int position)
 {
-    uint16_t half =
-        type == QN_FLOAT16 ? qn_f32_to_f16(value) : qn_f32_to_bf16(value);
-    if (type == QN_FLOAT32)
-        memcpy(to + i * sizeof value, &value, sizeof value);
-    else
-        memcpy(to + i * sizeof half, &half, sizeof half);
+    return place(keys, head, position) +
+           (size_t)(position % QN_KV_BLOCK) * qn_array_itemsize(keys);
 }
 
-/* A row as codes, into the three arrays from number `first` on. */
-static void put_codes(const qn_kv_form *f, qn_array *const *arrays, int first,
-                      int head, int position, const float *x)
+static void put_floats(qn_array *const *arrays, int head, int position,
+                       const void *k, const void *v)
 {
-    char *words = place(f, arrays, first, head, position);
-    char *scales = place(f, arrays, first + 1, head, position);
-    char *biases = place(f, arrays, first + 2, head, position);
-    size_t group = (size_t)f->group, groups = (size_t)f->head_dim / group;
-    for (size_t g = 0; g < groups; g++) {
-        uint8_t codes[MOST_GROUP];
-        float scale, bias;
-        qn_quant_affine_group(codes, &scale, &bias, x + g * group, group,
-                              f->bits);
-        qn_quant_pack((uint32_t *)(void *)words +
-                          g * group * (size_t)f->bits / 32,
-                      codes, group, f->bits);
-        put_factor(scales, g, scale, f->dtype);
-        put_factor(biases, g, bias, f->dtype);
-    }
+    size_t d = (size_t)arrays[1]->shape[2], item = qn_array_itemsize(arrays[1]);
+    copy_column(column_of(arrays[0], head, position), QN_KV_BLOCK, k, 1, d,
+                item);
+    memcpy(place(arrays[1], head, position), v, d * item);
 }
 
 void qn_kv_put(const qn_kv_form *f, qn_array *const *arrays, int head,
                int position, const void *k, const void *v)
 {
-    if (f->bits) {
-        put_codes(f, arrays, 0, head, position, k);
-        put_codes(f, arrays, 3, head, position, v);
+    if (!qn_kv_packed(f)) {
+        put_floats(arrays, head, position, k, v);
         return;
     }
-    put_column(f, arrays, head, position, k);
-    memcpy(place(f, arrays, 1, head, position), v,
-           (size_t)f->head_dim * qn_dtype_size(f->dtype));
+    for (int i = 0; i < 2; i++) {
+        qn_kv_side side = qn_kv_side_of(f, arrays, i == 0, head, position);
+        qn_kv_side_encode(&side, position % QN_KV_BLOCK, i ? v : k);
+    }
+}
+
+/* ---- planes ---- */
+
+/* The row of a token in a plane [1, heads, count, n]. */
+static char *plane_row(qn_array *plane, int head, int position)
+{
+    size_t row = (size_t)head * (size_t)plane->shape[2] + (size_t)position;
+    return (char *)qn_array_data(plane) +
+           row * (size_t)plane->shape[3] * qn_array_itemsize(plane);
+}
+
+void qn_kv_read_head(const qn_kv_form *f, qn_array *const *planes,
+                     qn_array *const *arrays, int head, int count)
+{
+    size_t d = (size_t)f->head_dim, item = qn_dtype_size(f->dtype);
+    for (int t = 0; t < count; t++) {
+        char *row[QN_KV_PARTS];
+        for (int i = 0; i < qn_kv_parts(f); i++)
+            row[i] = plane_row(planes[i], head, t);
+        if (!qn_kv_packed(f)) {
+            copy_column(row[0], 1, column_of(arrays[0], head, t), QN_KV_BLOCK,
+                        d, item);
+            memcpy(row[1], place(arrays[1], head, t), d * item);
+            continue;
+        }
+        qn_kv_side keys = qn_kv_side_of(f, arrays, true, head, t);
+        qn_kv_side values = qn_kv_side_of(f, arrays, false, head, t);
+        qn_kv_side_read(&keys, t % QN_KV_BLOCK, row);
+        qn_kv_side_read(&values, t % QN_KV_BLOCK, row + qn_kv_value_part(f));
+    }
+}
+
+void qn_kv_write_head(const qn_kv_form *f, qn_array *const *arrays,
+                      qn_array *const *planes, int head, int count)
+{
+    for (int t = 0; t < count; t++) {
+        const char *row[QN_KV_PARTS];
+        for (int i = 0; i < qn_kv_parts(f); i++)
+            row[i] = plane_row(planes[i], head, t);
+        if (!qn_kv_packed(f)) {
+            put_floats(arrays, head, t, row[0], row[1]);
+            continue;
+        }
+        qn_kv_side keys = qn_kv_side_of(f, arrays, true, head, t);
+        qn_kv_side values = qn_kv_side_of(f, arrays, false, head, t);
+        qn_kv_side_write(&keys, t % QN_KV_BLOCK, row);
+        qn_kv_side_write(&values, t % QN_KV_BLOCK, row + qn_kv_value_part(f));
+    }
 }

@@ -10,15 +10,21 @@
  * node, else none yet, and false. */
 bool qn_kv_take_over(qn_array *out, const qn_array *in);
 
+/* Elements of an array of a cache before what the token at `position` of a
+ * head is in: its row, or, where the array is in blocks, its block. */
+size_t qn_kv_at(const qn_array *array, int head, int position);
+
 /* Stores the key and the value of one head of the token at `position`.  The
  * arrays are row-major.  Rows are `head_dim` elements of the form's dtype;
  * with codes they are floats. */
 void qn_kv_put(const qn_kv_form *form, qn_array *const *arrays, int head,
                int position, const void *k, const void *v);
 
-/* Elements before token `position` of a head in array `part` of a cache; keys
- * in blocks: before its block, `position` being the first of one. */
-size_t qn_kv_at(const qn_kv_form *form, qn_array *const *arrays, int part,
-                int head, int position);
+/* A head of the first `count` tokens between a cache and planes (KV_READ), both
+ * row-major. */
+void qn_kv_read_head(const qn_kv_form *form, qn_array *const *planes,
+                     qn_array *const *arrays, int head, int count);
+void qn_kv_write_head(const qn_kv_form *form, qn_array *const *arrays,
+                      qn_array *const *planes, int head, int count);
 
 #endif

@@ -40,17 +40,14 @@ static qn_attention job_of(const qn_attention_part *part, size_t head)
     qn_attention job = part->job;
     int64_t b = (int64_t)(head / part->kv_heads);
     int64_t h = (int64_t)(head % part->kv_heads);
-    qn_dtype k_type = job.bits ? QN_UINT8 : job.k_type;
-    qn_dtype v_type = job.bits ? QN_UINT8 : job.v_type;
     job.q = at(job.q, b * part->q_batch + h * part->q_group, job.q_type);
-    job.k = at(job.k, b * part->k_batch + h * part->k_head, k_type);
-    job.v = at(job.v, b * part->v_batch + h * part->v_head, v_type);
-    if (job.bits) {
-        int64_t step = h * part->scale_head;
-        job.k_scales = at(job.k_scales, step, job.scale_type);
-        job.k_biases = at(job.k_biases, step, job.scale_type);
-        job.v_scales = at(job.v_scales, step, job.scale_type);
-        job.v_biases = at(job.v_biases, step, job.scale_type);
+    if (job.codes) {
+        size_t blocks = (size_t)h * part->packed_head;
+        job.keys_packed = qn_kvcodes_after(job.keys_packed, blocks);
+        job.values_packed = qn_kvcodes_after(job.values_packed, blocks);
+    } else {
+        job.k = at(job.k, b * part->k_batch + h * part->k_head, job.k_type);
+        job.v = at(job.v, b * part->v_batch + h * part->v_head, job.v_type);
     }
     if (job.mask)
         job.mask = at(job.mask, b * part->mask_batch + h * part->mask_group,

@@ -7,12 +7,12 @@
 
 /* Queries, keys and values that belong together.  `job` is that of batch row 0
  * and of the first head of keys; the rest says where others are, in elements
- * (of codes in bytes). */
+ * (of packed keys and values: in blocks). */
 typedef struct qn_attention_part {
     qn_attention job;
     size_t batch, kv_heads;
     int64_t q_batch, q_group, k_batch, k_head, v_batch, v_head;
-    int64_t scale_head; /* of scales and biases of codes */
+    size_t packed_head;
     int64_t mask_batch, mask_group, out_batch, out_group;
     /* Set by qn_cpu_attend. */
     size_t heads;               /* of keys, in all batch rows */

@@ -7,6 +7,7 @@
 #include "cpu.h"
 
 #include "backend/common/kv.h"
+#include "backend/common/kv_codes.h"
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/ref/loops.h"
 #include "base/alloc.h"
@@ -111,7 +112,7 @@ static const void *as_stored(const kv_run *run, const void *from,
                              const row_room *room, float *to)
 {
     const qn_kv_form *f = &run->p->form;
-    qn_dtype type = f->bits ? QN_FLOAT32 : f->dtype;
+    qn_dtype type = qn_kv_packed(f) ? QN_FLOAT32 : f->dtype;
     size_t d = (size_t)f->head_dim;
     if (run->type == type)
         return from;
@@ -156,6 +157,17 @@ static void store_row(const kv_run *run, size_t row, int sequence, int position,
     }
 }
 
+/* Packed values of QN_KV_RUN tokens share words, so one worker has them all:
+ * the first row from `row` on that a share may begin with, of a sequence whose
+ * rows begin with `first`. */
+static size_t share_begin(size_t row, size_t first, int offset)
+{
+    if (row <= first)
+        return first;
+    size_t into = (size_t)offset + (row - first);
+    return row + (QN_KV_RUN - into % QN_KV_RUN) % QN_KV_RUN;
+}
+
 static void store_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const kv_run *run = ctx;
@@ -164,8 +176,9 @@ static void store_rows(void *ctx, size_t begin, size_t end, int worker)
     for (int i = 0; i < run->p->count && first < end; i++) {
         qn_kv_step step = run->p->steps[i];
         size_t after = first + (size_t)step.count;
-        for (size_t row = begin > first ? begin : first;
-             row < after && row < end; row++)
+        size_t stop = share_begin(end, first, step.offset);
+        for (size_t row = share_begin(begin, first, step.offset);
+             row < after && row < stop; row++)
             store_row(run, row, i, step.offset + (int)(row - first), &room);
         first = after;
     }
@@ -173,39 +186,42 @@ static void store_rows(void *ctx, size_t begin, size_t end, int worker)
 
 /* ---- attending ---- */
 
+/* The keys or values of head 0 from the block of token `skip` on. */
+static qn_kvcodes packed_of(const qn_kv_form *f, qn_array *const *arrays,
+                            bool key, int skip)
+{
+    qn_kv_side side = qn_kv_side_of(f, arrays, key, 0, skip);
+    return (qn_kvcodes){.bits = side.bits,
+                        .affine = f->bits != 0,
+                        .d = side.d,
+                        .group = (size_t)f->group,
+                        .type = f->dtype,
+                        .words = side.words,
+                        .factors = {side.factor[0], side.factor[1]}};
+}
+
 /* Where the keys and values of a sequence begin, from token `skip` on. */
 static void place_cache(qn_attention_part *part, const qn_kv_params *p,
                         qn_array *const *arrays, int skip)
 {
     const qn_kv_form *f = &p->form;
     qn_attention *job = &part->job;
-    const void *at[QN_KV_PARTS];
-    for (int i = 0; i < qn_kv_parts(f); i++)
-        at[i] = (const char *)qn_array_data(arrays[i]) +
-                qn_kv_at(f, arrays, i, 0, skip) * qn_array_itemsize(arrays[i]);
-    size_t capacity = (size_t)arrays[qn_kv_parts(f) - 1]->shape[1];
-    size_t d = (size_t)f->head_dim;
-    job->k = at[0];
-    job->k_blocks = !f->bits;
-    job->k_type = job->v_type = f->dtype;
-    if (!f->bits) {
-        job->v = at[1];
-        job->v_row = (int64_t)d;
-        part->k_head = part->v_head = (int64_t)(capacity * d);
+    if (qn_kv_packed(f)) {
+        job->codes = qn_kvcodes_pick();
+        job->keys_packed = packed_of(f, arrays, true, skip);
+        job->values_packed = packed_of(f, arrays, false, skip);
+        part->packed_head = (size_t)arrays[0]->shape[1];
         return;
     }
-    size_t bytes = d * (size_t)f->bits / 8, groups = d / (size_t)f->group;
-    job->bits = f->bits;
-    job->bits_group = (size_t)f->group;
-    job->scale_type = f->dtype;
-    job->k_scales = at[1];
-    job->k_biases = at[2];
-    job->v = at[3];
-    job->v_scales = at[4];
-    job->v_biases = at[5];
-    job->k_row = job->v_row = (int64_t)bytes;
-    part->k_head = part->v_head = (int64_t)(capacity * bytes);
-    part->scale_head = (int64_t)(capacity * groups);
+    size_t item = qn_dtype_size(f->dtype);
+    const char *k = qn_array_data(arrays[0]), *v = qn_array_data(arrays[1]);
+    job->k = k + qn_kv_at(arrays[0], 0, skip) * item;
+    job->v = v + qn_kv_at(arrays[1], 0, skip) * item;
+    job->k_blocks = true;
+    job->k_type = job->v_type = f->dtype;
+    job->v_row = f->head_dim;
+    part->k_head = part->v_head =
+        (int64_t)arrays[1]->shape[1] * (int64_t)f->head_dim;
 }
 
 static void set_up_part(const kv_run *run, qn_attention_part *part, int i,

@@ -3,8 +3,9 @@
 #include "stage.h"
 
 #include "backend/common/kv.h"
-#include "backend/common/quant.h"
+#include "backend/common/kv_codes.h"
 #include "base/alloc.h"
+#include "base/turboquant.h"
 #include "ops/params.h"
 
 #include <math.h>
@@ -80,7 +81,7 @@ static void store_head(const job *j, int head)
     load_head(j, j->k, 1, head);
     load_head(j, j->v, 2, head);
     turn(j, j->k);
-    if (!f->bits) {
+    if (!qn_kv_packed(f)) {
         qn_floats_store(j->q, f->dtype, 1, j->k, d);
         memcpy(j->k, j->q, d * sizeof(float));
         qn_floats_store(j->q, f->dtype, 1, j->v, d);
@@ -89,36 +90,21 @@ static void store_head(const job *j, int head)
     qn_kv_put(f, j->arrays, head, j->position, j->k, j->v);
 }
 
-/* The key (part 0) or value (the middle part) of a token, as stored. */
+/* The key or value of a token, as stored; that of a turbo cache rotated. */
 static void load_token(const job *j, float *to, bool key, int head, int token)
 {
     const qn_kv_form *f = &j->p->form;
-    size_t d = (size_t)f->head_dim, group = (size_t)f->group;
-    int part = key ? 0 : qn_kv_parts(f) / 2;
-    const qn_array *x = j->arrays[part];
-    if (!f->bits && key) {
-        int column = token % QN_KV_BLOCK;
-        size_t at = qn_kv_at(f, j->arrays, 0, head, token - column);
-        qn_floats_load(to, f->dtype, qn_element(x, (int64_t)at + column),
-                       QN_KV_BLOCK, d);
+    if (qn_kv_packed(f)) {
+        qn_kv_side side = qn_kv_side_of(f, j->arrays, key, head, token);
+        qn_kv_side_decode(&side, token % QN_KV_BLOCK, to);
         return;
     }
-    size_t at = qn_kv_at(f, j->arrays, part, head, token);
-    if (!f->bits) {
-        qn_floats_load(to, f->dtype, qn_element(x, (int64_t)at), 1, d);
-        return;
-    }
-    size_t factors = qn_kv_at(f, j->arrays, part + 1, head, token);
-    for (size_t i = 0; i < d; i++) {
-        uint8_t code;
-        float factor[2];
-        int64_t g = (int64_t)(factors + i / group);
-        qn_quant_unpack(&code, qn_element(x, (int64_t)at), i, 1, f->bits);
-        for (int n = 0; n < 2; n++)
-            qn_floats_load(&factor[n], f->dtype,
-                           qn_element(j->arrays[part + 1 + n], g), 1, 1);
-        to[i] = (float)code * factor[0] + factor[1];
-    }
+    const qn_array *x = j->arrays[!key];
+    int64_t at = (int64_t)qn_kv_at(x, head, token);
+    if (key)
+        at += token % QN_KV_BLOCK;
+    qn_floats_load(to, f->dtype, qn_element(x, at), key ? QN_KV_BLOCK : 1,
+                   (size_t)f->head_dim);
 }
 
 static void attend_head(const job *j, int head)
@@ -155,6 +141,8 @@ static void attend_head(const job *j, int head)
     }
     for (int i = 0; i < d; i++)
         j->q[i] = (float)(j->sum[i] / total);
+    if (p->form.value_bits)
+        qn_tq_unrotate(j->q, j->q, d);
     int64_t at = ((int64_t)j->row * p->heads + head) * d;
     qn_floats_store(qn_element(j->out, at), j->out->dtype, 1, j->q, (size_t)d);
 }
@@ -187,6 +175,7 @@ static qn_status make_room(job *j, int longest)
     return QN_OK;
 }
 
+/* The row-major caches that a node leaves behind. */
 static qn_status open_caches(qn_node *node, int first)
 {
     for (int i = 1; i < node->noutputs; i++) {
@@ -227,4 +216,60 @@ qn_status qn_ref_kv_attention(qn_node *node)
     qn_free(j.q);
     qn_free(j.scores);
     return status;
+}
+
+/* ---- reading and writing ---- */
+
+/* An input, or a copy that is row-major, which the caller deletes. */
+static qn_status in_rows(qn_array **out, qn_array *x)
+{
+    *out = x;
+    if (x->row_contiguous)
+        return QN_OK;
+    qn_status status = qn_array_new(out, x->dtype, x->shape, x->ndim);
+    if (status)
+        return status;
+    status = qn_array_alloc(*out);
+    if (!status)
+        status = qn_ref_copy_to(*out, x);
+    if (status)
+        qn_array_unref(*out);
+    return status;
+}
+
+static qn_status copy_cache(qn_node *node, bool write)
+{
+    const qn_kv_copy_params *p = node->params;
+    qn_array *in[QN_KV_PARTS];
+    int made = 0, parts = qn_kv_parts(&p->form);
+    qn_status status = QN_OK;
+    for (; made < parts && !status; made++)
+        status = in_rows(&in[made], node->inputs[made]);
+    if (status)
+        made--;
+    for (int i = 0; i < parts && !status; i++) {
+        status = qn_array_alloc(node->outputs[i]);
+        if (!status && write)
+            memset(qn_array_data(node->outputs[i]), 0,
+                   qn_array_nbytes(node->outputs[i]));
+    }
+    for (int h = 0; h < p->form.kv_heads && !status; h++)
+        if (write)
+            qn_kv_write_head(&p->form, node->outputs, in, h, p->count);
+        else
+            qn_kv_read_head(&p->form, node->outputs, in, h, p->count);
+    while (made--)
+        if (in[made] != node->inputs[made])
+            qn_array_unref(in[made]);
+    return status;
+}
+
+qn_status qn_ref_kv_read(qn_node *node)
+{
+    return copy_cache(node, false);
+}
+
+qn_status qn_ref_kv_write(qn_node *node)
+{
+    return copy_cache(node, true);
 }

@@ -15,17 +15,16 @@
  * has the same bits when later keys exist.
  *
  * Keys lie in rows; or, as the caches of quern_kv_attention store them, in
- * blocks of a chunk, transposed, so that lanes are loaded where they lie; or
- * as affine codes, in rows, which are unpacked a chunk at a time.
+ * blocks of a chunk, transposed, so that lanes are loaded where they lie. Those
+ * of packed caches stay codes: kernels/kvcodes has the two products, with an
+ * order of the same kind.
  *
  * What bounds it (Zen 4 class, one core, one query, group of 3, D 64, in cache;
  * multiply-adds reach 118 GFLOP/s, memory gives a core 10 to 13 GB/s):
  *   rows of f16     48 GFLOP/s, 16 GB/s: turning chunks around takes a third
  *   blocks of f16   82 GFLOP/s, 27 GB/s: multiply-adds and conversions, so it
  *                   is memory that bounds decoding at depth; f32 73, 49 GB/s
- *   codes           34 GFLOP/s (8 bits), 29 (4 bits): unpacking and turning;
- *                   6 and 2.7 GB/s, about the time that f16 takes from memory
- *                   at half and a quarter of its bytes
+ *   codes           kernels/kvcodes/kvcodes.h
  *   prompts         70 % of the multiply-adds while keys fit the second-level
  *                   cache
  *
@@ -34,6 +33,7 @@
 #ifndef QN_CPU_ATTENTION_H
 #define QN_CPU_ATTENTION_H
 
+#include "backend/cpu/kernels/kvcodes/kvcodes.h"
 #include "base/cpu.h"
 #include "core/dtype.h"
 
@@ -62,12 +62,11 @@ typedef struct qn_attention {
     int64_t v_row;
     /* Element (key, i) of chunk c is at c * chunk * d + i * chunk + key. */
     bool k_blocks;
-    /* 4 or 8: k and v are codes, with scales and biases of scale_type for each
-     * `bits_group` elements; k_row and v_row count bytes. */
-    int bits;
-    size_t bits_group;
-    qn_dtype scale_type;
-    const void *k_scales, *k_biases, *v_scales, *v_biases;
+    /* Not NULL: keys and values are packed, and this computes their products;
+     * k and v are not read.  Turbo values are rotated, and so are sums of them
+     * until a row is finished. */
+    const qn_kvcodes_kernel *codes;
+    qn_kvcodes keys_packed, values_packed;
     const void *mask; /* NULL: none; bool or floating */
     int64_t mask_query, mask_head, mask_key;
     const float *sinks; /* NULL: none; one per head of the group */

@@ -1,0 +1,258 @@
+/* kv_attention.c: a step of decoding over caches of 16,384 tokens, of every
+ * kind.  The kinds take turns, so that a change of the machine's speed meets
+ * all of them; printed are medians. */
+#include "kv_attention.h"
+
+#include <quern/ext.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void *room(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (!p) {
+        fprintf(stderr, "bench: out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+/* The default error handler ends the program; this is for what it lets
+ * through. */
+static void must(int rc)
+{
+    if (rc)
+        exit(1);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(const double *values, size_t n)
+{
+    double *sorted = room(n * sizeof *sorted);
+    memcpy(sorted, values, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_size);
+    double middle = sorted[n / 2];
+    free(sorted);
+    return middle;
+}
+
+static mlx_stream stream;
+
+static mlx_array normal(const int *dims, size_t ndim, mlx_dtype dtype)
+{
+    mlx_array x = mlx_array_new(), key = {NULL};
+    must(mlx_random_normal(&x, dims, ndim, dtype, 0, 1, key, stream));
+    must(mlx_array_eval(x));
+    return x;
+}
+
+typedef struct shape {
+    const char *name;
+    int heads, kv_heads, d;
+} shape;
+
+static const shape shapes[] = {
+    {"135M (9 / 3 of 64)", 9, 3, 64},
+    {"1B (32 / 8 of 64)", 32, 8, 64},
+    {"8B (32 / 8 of 128)", 32, 8, 128},
+};
+
+typedef struct kind {
+    const char *name;
+    int bits, key_bits, value_bits;
+    double limit; /* how many times as fast as f16 it is to be; 0: any */
+} kind;
+
+static const kind kinds[] = {
+    {"f16", 0, 0, 0, 0},  {"affine8", 8, 0, 0, 1.2}, {"affine4", 4, 0, 0, 0},
+    {"k8v8", 0, 8, 8, 0}, {"k8v4", 0, 8, 4, 0},      {"k8v3", 0, 8, 3, 1.3},
+    {"k4v3", 0, 4, 3, 0},
+};
+enum {
+    KINDS = sizeof kinds / sizeof *kinds,
+    TOKENS = 16384,
+    /* Caches of f16 of all layers: so much that no processor's cache holds
+     * them, as those of a model. */
+    ALL_BYTES = 512 << 20,
+    ROUNDS = 15
+};
+
+static quern_kv_form form_of(const shape *s, const kind *k)
+{
+    return (quern_kv_form){.kv_heads = s->kv_heads,
+                           .head_dim = s->d,
+                           .dtype = MLX_FLOAT16,
+                           .bits = k->bits,
+                           .group_size = k->bits ? 64 : 0,
+                           .key_bits = k->key_bits,
+                           .value_bits = k->value_bits};
+}
+
+/* Planes with the codes of random keys and values. */
+static mlx_vector_array planes_of(const quern_kv_form *f)
+{
+    int dims[4] = {1, f->kv_heads, TOKENS, f->head_dim};
+    mlx_array x[2], none = {NULL};
+    mlx_vector_array planes = mlx_vector_array_new();
+    for (int i = 0; i < 2; i++)
+        x[i] = normal(dims, 4, f->dtype);
+    if (f->key_bits)
+        must(quern_tq_encode(&planes, x[0], x[1], f->key_bits, f->value_bits,
+                             true, stream));
+    for (int i = 0; i < 2 && !f->key_bits; i++) {
+        if (!f->bits) {
+            must(mlx_vector_array_append_value(planes, x[i]));
+            continue;
+        }
+        mlx_vector_array part = mlx_vector_array_new();
+        must(mlx_quantize(&part, x[i], (mlx_optional_int){f->group_size, true},
+                          (mlx_optional_int){f->bits, true}, "affine", none,
+                          stream));
+        for (size_t j = 0; j < 3; j++) {
+            mlx_array y = mlx_array_new();
+            must(mlx_vector_array_get(&y, part, j));
+            must(mlx_vector_array_append_value(planes, y));
+            must(mlx_array_free(y));
+        }
+        must(mlx_vector_array_free(part));
+    }
+    must(mlx_eval(planes));
+    for (int i = 0; i < 2; i++)
+        must(mlx_array_free(x[i]));
+    return planes;
+}
+
+/* One kind of cache: a step of all layers. */
+typedef struct model {
+    quern_kv_form form;
+    size_t bytes; /* of all caches */
+    quern_kv_step *layers;
+    double took[ROUNDS];
+} model;
+
+static void open_model(model *m, const shape *s, const kind *k, int layers)
+{
+    m->form = form_of(s, k);
+    m->layers = room((size_t)layers * sizeof *m->layers);
+    m->bytes = 0;
+    mlx_vector_array planes = planes_of(&m->form);
+    for (int i = 0; i < layers; i++) {
+        int capacity;
+        mlx_vector_array cache = mlx_vector_array_new();
+        must(quern_kv_write(&cache, &capacity, &m->form, planes, stream));
+        must(mlx_eval(cache));
+        for (size_t j = 0; j < mlx_vector_array_size(cache); j++) {
+            mlx_array x = mlx_array_new();
+            must(mlx_vector_array_get(&x, cache, j));
+            m->bytes += mlx_array_nbytes(x);
+            must(mlx_array_free(x));
+        }
+        m->layers[i] = (quern_kv_step){cache, TOKENS - 1, 1};
+    }
+    must(mlx_vector_array_free(planes));
+}
+
+static void close_model(model *m, int layers)
+{
+    for (int i = 0; i < layers; i++)
+        must(mlx_vector_array_free(m->layers[i].cache));
+    free(m->layers);
+}
+
+/* The last token once more. */
+static double run_model(model *m, const shape *s, int layers,
+                        const mlx_array qkv[3])
+{
+    quern_kv_options o = {.heads = s->heads,
+                          .scale = 0.125F,
+                          .rope_dims = s->d,
+                          .rope_base = 10000,
+                          .rope_scale = 1};
+    mlx_vector_array outs = mlx_vector_array_new();
+    double start = seconds();
+    for (int i = 0; i < layers; i++) {
+        mlx_array y = mlx_array_new();
+        must(quern_kv_attention(&y, qkv[0], qkv[1], qkv[2], &m->form,
+                                &m->layers[i], 1, &o, stream));
+        must(mlx_vector_array_append_value(outs, y));
+        must(mlx_array_free(y));
+    }
+    must(mlx_eval(outs));
+    double took = seconds() - start;
+    must(mlx_vector_array_free(outs));
+    return took;
+}
+
+/* Returns how many lines miss their limit. */
+static int report(const model *models, const shape *s, int layers, int threads)
+{
+    int missed = 0;
+    printf("one step of attention, %d tokens, %s, %d thread%s\n", TOKENS,
+           s->name, threads, threads > 1 ? "s" : "");
+    for (int k = 0; k < KINDS; k++) {
+        const model *m = &models[k];
+        double ratio[ROUNDS], took = median(m->took, ROUNDS);
+        for (int i = 0; i < ROUNDS; i++)
+            ratio[i] = models[0].took[i] / m->took[i];
+        double speed = median(ratio, ROUNDS), limit = kinds[k].limit;
+        printf("  %-8s %8.1f us a layer  %5.1f GB/s  %4.0f bytes a token and "
+               "head (%.2fx less)  %5.2fx as fast",
+               kinds[k].name, took / layers * 1e6,
+               (double)m->bytes / took * 1e-9,
+               (double)m->bytes / layers / TOKENS / s->kv_heads,
+               (double)models[0].bytes / (double)m->bytes, speed);
+        if (limit > 0)
+            printf("  (limit %.1fx%s)", limit, speed < limit ? ": missed" : "");
+        printf("\n");
+        missed += speed < limit;
+    }
+    fflush(stdout);
+    return missed;
+}
+
+int bench_kv_attention(mlx_stream on)
+{
+    int missed = 0;
+    stream = on;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const shape *s = &shapes[i];
+        int layers = ALL_BYTES / (TOKENS * s->kv_heads * s->d * 2 * 2);
+        model models[KINDS];
+        mlx_array qkv[3];
+        for (int x = 0; x < 3; x++)
+            qkv[x] = normal((int[]){1, 1, (x ? s->kv_heads : s->heads) * s->d},
+                            3, MLX_FLOAT32);
+        for (int k = 0; k < KINDS; k++)
+            open_model(&models[k], s, &kinds[k], layers);
+        for (int threads = 1; threads <= 2; threads++) {
+            must(quern_set_threads(threads));
+            for (int round = -1; round < ROUNDS; round++)
+                for (int k = 0; k < KINDS; k++) {
+                    double took = run_model(&models[k], s, layers, qkv);
+                    if (round >= 0)
+                        models[k].took[round] = took;
+                }
+            missed += report(models, s, layers, threads);
+        }
+        for (int k = 0; k < KINDS; k++)
+            close_model(&models[k], layers);
+        for (int x = 0; x < 3; x++)
+            must(mlx_array_free(qkv[x]));
+    }
+    return missed;
+}
