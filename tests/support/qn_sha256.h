@@ -37,19 +37,25 @@ static inline void qn_sha256_block(uint32_t h[8], const uint8_t *p)
                (qn_sha256_turn(a, 7) ^ qn_sha256_turn(a, 18) ^ a >> 3) +
                (qn_sha256_turn(b, 17) ^ qn_sha256_turn(b, 19) ^ b >> 10);
     }
+    /* The eight words turn by one each round; eight rounds leave them as they
+     * were, so that none is moved. */
     memcpy(v, h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t t = v[7] + k[i] + w[i] + ((e & v[5]) ^ (~e & v[6])) +
-                     (qn_sha256_turn(e, 6) ^ qn_sha256_turn(e, 11) ^
-                      qn_sha256_turn(e, 25));
-        uint32_t u = (qn_sha256_turn(a, 2) ^ qn_sha256_turn(a, 13) ^
-                      qn_sha256_turn(a, 22)) +
-                     ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t;
-        v[0] = t + u;
-    }
+    for (int i = 0; i < 64; i += 8)
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; r++) {
+            uint32_t *last = &v[(7 - r) & 7], a = v[(8 - r) & 7];
+            uint32_t b = v[(9 - r) & 7], c = v[(10 - r) & 7];
+            uint32_t e = v[(12 - r) & 7], f = v[(13 - r) & 7];
+            uint32_t t = *last + k[i + r] + w[i + r] +
+                         ((e & f) ^ (~e & v[(14 - r) & 7])) +
+                         (qn_sha256_turn(e, 6) ^ qn_sha256_turn(e, 11) ^
+                          qn_sha256_turn(e, 25));
+            v[(11 - r) & 7] += t;
+            *last = t +
+                    (qn_sha256_turn(a, 2) ^ qn_sha256_turn(a, 13) ^
+                     qn_sha256_turn(a, 22)) +
+                    ((a & b) ^ (a & c) ^ (b & c));
+        }
     for (int i = 0; i < 8; i++)
         h[i] += v[i];
 }
