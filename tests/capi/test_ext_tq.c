@@ -4,6 +4,8 @@
  * fallback_tq_*.  Golden vectors are run by cases/turboquant. */
 #include "support/qn_tq_arrays.h"
 
+#include <pthread.h>
+
 int fallback_tq_encode_keys(mlx_array *codes, mlx_array *scale, mlx_array *zero,
                             const mlx_array keys, int bits, int group_size,
                             bool guard, const mlx_stream s);
@@ -652,6 +654,65 @@ static void test_inputs_of_any_rank_encode_alike(void **state)
     mlx_array_free(x);
 }
 
+/* ---- tables of other threads ---- */
+
+typedef struct tables {
+    mlx_array centroids, signs, planes[5], k, v;
+    int failed;
+} tables;
+
+static void *make_tables(void *arg)
+{
+    tables *t = arg;
+    t->failed =
+        quern_tq_centroids(&t->centroids, 3) || quern_tq_signs(&t->signs, 64);
+    return NULL;
+}
+
+/* On a stream of the thread's own. */
+static void *use_tables(void *arg)
+{
+    tables *t = arg;
+    mlx_stream own = mlx_stream_new_device(mlx_device_new_type(MLX_CPU, 0));
+    mlx_vector_array list = mlx_vector_array_new_data(t->planes, 5);
+    bool accepted = false;
+    t->failed =
+        quern_tq_try_fused_eager(&accepted, &t->k, &t->v, list, t->centroids,
+                                 t->signs, 8, 3, 64, own) ||
+        !accepted || mlx_array_eval(t->k) || mlx_array_eval(t->v);
+    mlx_vector_array_free(list);
+    mlx_stream_free(own);
+    return NULL;
+}
+
+static void test_tables_serve_every_thread(void **state)
+{
+    (void)state;
+    pthread_t maker, users[2];
+    record r = record_of((int[]){1, 2, 40, 64}, 8, 3, 4);
+    tables made = {.failed = 0}, use[2];
+    mlx_array k = mlx_array_new(), v = mlx_array_new();
+    assert_true(try_path(FUSED, &k, &v, &r));
+    assert_int_equal(pthread_create(&maker, NULL, make_tables, &made), 0);
+    assert_int_equal(pthread_join(maker, NULL), 0);
+    assert_int_equal(made.failed, 0);
+    for (int i = 0; i < 2; i++) {
+        use[i] = made;
+        memcpy(use[i].planes, r.planes, sizeof r.planes);
+        assert_int_equal(pthread_create(&users[i], NULL, use_tables, &use[i]),
+                         0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(users[i], NULL), 0);
+        assert_int_equal(use[i].failed, 0);
+        check_same(use[i].k, k);
+        check_same(use[i].v, v);
+        tq_free((mlx_array[]){use[i].k, use[i].v}, 2);
+    }
+    tq_free((mlx_array[]){k, v, made.centroids, made.signs}, 4);
+    record_free(&r);
+}
+
 /* ---- what calls leave behind ---- */
 
 static void every_call(mlx_array k, mlx_array v)
@@ -988,6 +1049,7 @@ int main(void)
         cmocka_unit_test(test_fallback_encodes_the_same),
         cmocka_unit_test(test_strided_inputs_encode_alike),
         cmocka_unit_test(test_inputs_of_any_rank_encode_alike),
+        cmocka_unit_test(test_tables_serve_every_thread),
         cmocka_unit_test(test_inputs_stay_and_nothing_is_left),
         cmocka_unit_test(test_errors_are_those_of_the_table),
         cmocka_unit_test(test_attention_may_turn_its_output_instead),
