@@ -424,6 +424,59 @@ int quern_tq_cache_left_pad(quern_tq_cache *cache, int n, const mlx_stream s);
 /* Tokens of a row, padding left out. */
 int quern_tq_cache_row_offset(const quern_tq_cache *cache, int row);
 
+/* --- Arrays -------------------------------------------------------------- */
+
+/* A value in storage of its own: row-major, exactly as large as its elements,
+ * shared with nothing, so that a large buffer that x is a view of can go.
+ * Element bits are moved as they are, in any dtype.  The buffer of x serves
+ * again only where nothing else holds it and all of it is needed.  Gradients
+ * pass; compiled functions, shapeless ones too, keep the copy.  The two names
+ * are one function. */
+int quern_materialize(mlx_array *res, const mlx_array x, const mlx_stream s);
+int quern_materialize_copy(mlx_array *res, const mlx_array x,
+                           const mlx_stream s);
+
+/* start, start + step, ... up to but without stop: whole numbers (stop may have
+ * a fraction), each rounded once from its exact value; integers wrap.
+ *
+ * Ranges of 65,536 elements or more and of at most 8 MiB are kept, 8 MiB in
+ * all, and what was used least recently goes first.  A kept range is data
+ * without a stream: it may be used on every stream of every thread.  Over
+ * another library each thread keeps its own. */
+int quern_arange(mlx_array *res, double start, double stop, double step,
+                 mlx_dtype dtype, const mlx_stream s);
+/* Lets go of what is kept (over another library: by the calling thread);
+ * arrays that were given out stay.  Always 0. */
+int quern_arange_cache_clear(void);
+
+/* --- Choice of tokens ----------------------------------------------------- */
+
+/* logits [..., V] of float32, float16 or bfloat16 plus 0 for each token whose
+ * bit is 1 and -inf for the others, added in their type: NaN stays, +inf that
+ * is forbidden becomes NaN, -0 that is allowed +0.  Token t is bit t % 32 of
+ * words[t / 32]; words that are missing are 0, what is past the last token is
+ * not looked at.  With 0 words, `words` may be NULL, and no token is allowed.
+ * The words are copied by the call. */
+int quern_apply_token_bitmask(mlx_array *res, const mlx_array logits,
+                              const int32_t *words, size_t n_words,
+                              const mlx_stream s);
+
+/* The same with a mask for each row: `n_rows` is the number of rows of logits
+ * (the product of all axes but the last), or the length of the first axis,
+ * whose entries then have one mask each, or 1.  words[i] has `words_per_row`
+ * words; NULL allows every token. */
+int quern_apply_token_bitmask_rows(mlx_array *res, const mlx_array logits,
+                                   const int32_t *const *words, size_t n_rows,
+                                   size_t words_per_row, const mlx_stream s);
+
+/* The first place of the largest log-probability of each row of logits
+ * [..., V], as uint32 [...]: logits - logsumexp(logits), rounded to their type
+ * (which makes ties that the logits don't have).  NaN counts as -inf: a row
+ * with NaN or +inf, or of only -inf, gives 0.  Nothing of the size of logits is
+ * written.  Works in shapeless functions. */
+int quern_normalized_argmax(mlx_array *res, const mlx_array logits,
+                            const mlx_stream s);
+
 /* --- Packed matrices ------------------------------------------------------ */
 
 /* Products of x with 1 to 3 packed matrices, x w^T, as mlx_quantized_matmul
@@ -442,6 +495,15 @@ int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
                            const mlx_vector_array scales,
                            const mlx_vector_array biases, int group_size,
                            int bits, const char *mode, const mlx_stream s);
+
+/* x [..., K] times the transpose of a packed matrix w [N, K * bits / 32], as
+ * mlx_quantized_matmul makes it, where each row has the bits that it has
+ * alone: several tokens at once give what one after the other gives.  Several
+ * rows need mode "affine" and w, scales and biases of two axes. */
+int quern_quantized_matmul_rows(mlx_array *res, const mlx_array x,
+                                const mlx_array w, const mlx_array scales,
+                                const mlx_array biases, int group_size,
+                                int bits, const char *mode, const mlx_stream s);
 
 /* --- Panels: products in 8-bit integers ----------------------------------- */
 

@@ -2,7 +2,10 @@
 #include "handles.h"
 #include "ops_entry.h"
 
+#include "ops/quant.h"
 #include "quern/ext.h"
+
+#include <string.h>
 
 enum { MOST = 3 };
 
@@ -48,4 +51,77 @@ int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
         }
     }
     return QN_STORE_ARRAYS(res, made, matrices->size);
+}
+
+/* What several rows have beyond one product: matrices of two axes, biases. */
+static qn_status check_rows(const qn_array *w, const qn_array *scales,
+                            const qn_array *biases, const char *mode)
+{
+    static const char op[] = "quantized_matmul_rows";
+    const struct {
+        const char *name;
+        const qn_array *array;
+    } list[] = {{"w", w}, {"scales", scales}, {"biases", biases}};
+    if (strcmp(mode, "affine"))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Several rows are multiplied in mode affine only, "
+                       "found %s.",
+                       op, mode);
+    for (int i = 0; i < 3; i++) {
+        if (!list[i].array)
+            return qn_fail(QN_E_ARG, "[%s] Mode affine needs %s.", op,
+                           list[i].name);
+        if (list[i].array->ndim != 2)
+            return qn_fail(QN_E_ARG,
+                           "[%s] Expected %s of rank 2, found rank %d.", op,
+                           list[i].name, list[i].array->ndim);
+    }
+    return QN_OK;
+}
+
+/* The engine's product is row-independent: rows have the bits that each has
+ * alone (tests/capi/test_ext_quant.c). */
+static qn_status multiply_rows(qn_array **out, qn_array *x, qn_array *w,
+                               qn_array *scales, qn_array *biases,
+                               int group_size, int bits, const char *mode,
+                               qn_stream *s)
+{
+    static const char op[] = "quantized_matmul_rows";
+    if (!x->ndim)
+        return qn_fail(QN_E_ARG, "[%s] Expected x with an axis, found rank 0.",
+                       op);
+    int k = x->shape[x->ndim - 1];
+    if (x->size != (size_t)k) {
+        qn_status bad = check_rows(w, scales, biases, mode);
+        if (bad)
+            return bad;
+    }
+    qn_quant_params p;
+    qn_status status =
+        qn_packed_format(&p, op, &group_size, &bits, mode, false);
+    if (status)
+        return status;
+    if (w->ndim) {
+        int64_t width = (int64_t)w->shape[w->ndim - 1] * 32 / p.bits;
+        if (width != k)
+            return qn_fail(QN_E_ARG,
+                           "[%s] Rows of x have %d elements, those of w %lld.",
+                           op, k, (long long)width);
+    }
+    return qn_op_quantized_matmul(out, x, w, scales, biases, true, &group_size,
+                                  &bits, mode, s);
+}
+
+int quern_quantized_matmul_rows(mlx_array *res, const mlx_array x,
+                                const mlx_array w, const mlx_array scales,
+                                const mlx_array biases, int group_size,
+                                int bits, const char *mode, const mlx_stream s)
+{
+    QN_GET_ARRAY(left, x);
+    QN_GET_ARRAY(matrix, w);
+    QN_GET_ARRAY(factors, scales);
+    QN_GET_STREAM(stream, s);
+    QN_RETURN_OP(res, multiply_rows(&out, left, matrix, factors,
+                                    qn_handle_array(biases), group_size, bits,
+                                    qn_capi_text(mode), stream));
 }

@@ -219,6 +219,12 @@ qn_status qn_array_alloc(qn_array *array)
                    qn_buffer_new(&array->buffer, qn_array_nbytes(array)));
 }
 
+qn_status qn_array_alloc_exact(qn_array *array)
+{
+    return lay_out(array,
+                   qn_buffer_new_exact(&array->buffer, qn_array_nbytes(array)));
+}
+
 qn_status qn_array_alloc_lasting(qn_array *array)
 {
     return lay_out(

@@ -96,6 +96,8 @@ bool qn_array_donatable(const qn_array *array);
 
 /* Gives an output fresh row-major storage. */
 qn_status qn_array_alloc(qn_array *array);
+/* The same without bytes to spare (qn_buffer_new_exact). */
+qn_status qn_array_alloc_exact(qn_array *array);
 /* The same for what stays (qn_buffer_new_lasting). */
 qn_status qn_array_alloc_lasting(qn_array *array);
 /* Makes `array` a view: shares `source`'s buffer; flags are computed.  Strides

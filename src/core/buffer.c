@@ -141,13 +141,9 @@ static void cache_remove(qn_buffer *b)
         pool.oldest = b->as.cached.newer;
 }
 
-/* Takes a block of at least `capacity` and at most twice the `size` asked for;
- * NULL: none. */
-static qn_buffer *cache_take(size_t capacity, size_t size)
+/* Takes a block of `capacity` to `most` bytes; NULL: none. */
+static qn_buffer *cache_take(size_t capacity, size_t most)
 {
-    size_t most = size > SIZE_MAX / 2 ? SIZE_MAX : 2 * size;
-    if (most < capacity)
-        most = capacity;
     int last = bin_of(most);
     for (int bin = bin_of(capacity); bin <= last; bin++) {
         int tries = TRIES;
@@ -262,14 +258,17 @@ static qn_buffer *block_fresh(size_t capacity)
     return b;
 }
 
-qn_status qn_buffer_new(qn_buffer **out, size_t size)
+/* A block for `size` bytes, from the cache if one of at most `times` as much
+ * is there. */
+static qn_status pool_buffer(qn_buffer **out, size_t size, size_t times)
 {
-    size_t capacity;
+    size_t capacity, most;
     if (!capacity_for(&capacity, size))
         return qn_fail(QN_E_NOMEM,
                        "out of memory: could not allocate %zu bytes", size);
+    most = size > SIZE_MAX / times ? SIZE_MAX : times * size;
     qn_lock(QN_LOCK_POOL);
-    qn_buffer *b = cache_take(capacity, size);
+    qn_buffer *b = cache_take(capacity, most > capacity ? most : capacity);
     if (b)
         count_active(b->capacity);
     qn_unlock(QN_LOCK_POOL);
@@ -280,6 +279,22 @@ qn_status qn_buffer_new(qn_buffer **out, size_t size)
     atomic_init(&b->refs, 1);
     *out = b;
     return QN_OK;
+}
+
+qn_status qn_buffer_new(qn_buffer **out, size_t size)
+{
+    return pool_buffer(out, size, 2);
+}
+
+qn_status qn_buffer_new_exact(qn_buffer **out, size_t size)
+{
+    return pool_buffer(out, size, 1);
+}
+
+bool qn_buffer_exact(const qn_buffer *buffer, size_t size)
+{
+    size_t capacity;
+    return capacity_for(&capacity, size) && buffer->capacity == capacity;
 }
 
 /* ---- lasting buffers ---- */

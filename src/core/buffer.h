@@ -39,6 +39,11 @@ struct qn_buffer {
  * memory limit, and when the system has no more, what the cache keeps is given
  * back first; QN_E_NOMEM when the system then still refuses. */
 qn_status qn_buffer_new(qn_buffer **out, size_t size);
+/* The same, with no more memory than rounding takes: 64 bytes, or a page, or a
+ * quarter of what is small. */
+qn_status qn_buffer_new_exact(qn_buffer **out, size_t size);
+/* Whether such a buffer would be as large as this one. */
+bool qn_buffer_exact(const qn_buffer *buffer, size_t size);
 /* The same for what stays as long as a model does: such buffers lie next to one
  * another on large pages, also those that are smaller than a page, and go back
  * to the system together, with the last of their neighbours.  Never from the

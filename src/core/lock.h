@@ -17,6 +17,7 @@ typedef enum qn_lock_id {
     QN_LOCK_HANDLER, /* the error handler (capi/error.c) */
     QN_LOCK_COMPILE, /* caches of recorded graphs (transform/compile.c) */
     QN_LOCK_KERNELS, /* the registry of custom kernels (ops/kernel.c) */
+    QN_LOCK_RANGES,  /* the ranges that are kept (capi/ext_arange.c) */
     QN_LOCK_POOL,    /* cached buffers and the counters (buffer.c) */
     QN_LOCK_COUNT
 } qn_lock_id;

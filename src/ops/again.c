@@ -155,6 +155,11 @@ void qn_again_contiguous(qn_again *a)
     MAKE(qn_op_contiguous(&made, a->in[0], p->allow_col_major, STREAM));
 }
 
+void qn_again_materialize(qn_again *a)
+{
+    MAKE(qn_op_materialize(&made, a->in[0], STREAM));
+}
+
 void qn_again_copy(qn_again *a)
 {
     MAKE(qn_op_copy(&made, a->in[0], STREAM));

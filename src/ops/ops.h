@@ -210,6 +210,8 @@ qn_status qn_op_broadcast_arrays(qn_array **out, qn_array *const *arrays,
 qn_status qn_op_contiguous(qn_array **out, qn_array *x, bool allow_col_major,
                            qn_stream *s);
 qn_status qn_op_copy(qn_array **out, qn_array *x, qn_stream *s);
+/* A copy with storage of its own, of no more than its size. */
+qn_status qn_op_materialize(qn_array **out, qn_array *x, qn_stream *s);
 /* The same with a shape that a builder derived from its inputs', for which
  * another one may come when the operation is made again (rules.h). */
 qn_status qn_op_broadcast_derived(qn_array **out, qn_array *x, const int *shape,
@@ -505,6 +507,17 @@ qn_status qn_op_kv_write(qn_array **out, const qn_kv_form *form,
 
 qn_status qn_op_softmax(qn_array **out, qn_array *x, const int *axes,
                         size_t naxes, bool precise, qn_stream *s);
+/* logits [..., V] plus 0 where a token's bit is 1 and -inf where it is 0, added
+ * in their type (float32, float16, bfloat16).  Token t is bit t % 32 of word
+ * t / 32 of a mask; words that are not there are 0.  words: uint32 [masks, W]:
+ * one mask for all rows, one for each, or one for each entry of the first axis.
+ * open: bool [masks], where true the mask allows everything; NULL: none. */
+qn_status qn_op_token_bitmask(qn_array **out, qn_array *logits, qn_array *words,
+                              qn_array *open, qn_stream *s);
+/* uint32, without the last axis: the first place of the largest
+ * round(logits - logsumexp(logits)), where NaN counts as -inf. */
+qn_status qn_op_normalized_argmax(qn_array **out, qn_array *logits,
+                                  qn_stream *s);
 qn_status qn_op_logsumexp(qn_array **out, qn_array *x, const int *axes,
                           size_t naxes, bool keepdims, qn_stream *s);
 /* weight and bias may be NULL. */

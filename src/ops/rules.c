@@ -17,20 +17,20 @@
 static const qn_rules table[QN_OP_COUNT] = {
 #define QN_UNARY(id, name, types, result, gradient, element, doc)              \
     [QN_OP_##id] = {qn_##gradient, qn_vmap_front, qn_again_unary,              \
-                    true, false, false},
+                    true, false, false, false},
 #define QN_BINARY(id, name, types, result, gradient, element, doc)             \
     [QN_OP_##id] = {qn_##gradient, qn_vmap_front, qn_again_binary,             \
-                    true, true, false},
+                    true, true, false, false},
 #define QN_REDUCE(id, name, types, gradient, doc)                              \
     [QN_OP_##id] = {qn_##gradient, qn_vmap_reduce, qn_again_reduce,            \
-                    false, false, false},
+                    false, false, false, false},
 #define QN_SCAN(id, name, types, gradient, doc)                                \
     [QN_OP_##id] = {qn_##gradient, qn_vmap_scan, qn_again_scan,                \
-                    false, false, false},
+                    false, false, false, false},
 #define QN_PRIM(id, name, inputs, file, gradient, batch, again, doc)           \
     [QN_OP_##id] = {qn_##gradient, qn_##batch, qn_##again,                     \
                     ELEMENTWISE(QN_OP_##id), BROADCASTS(QN_OP_##id),           \
-                    TALKS(QN_OP_##id)},
+                    TALKS(QN_OP_##id), QN_OP_##id == QN_OP_MATERIALIZE},
 #include "ops.def"
 };
 /* clang-format on */

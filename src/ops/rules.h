@@ -76,6 +76,8 @@ typedef struct qn_rules {
     /* Talks to other processes: not to be left out, done once for twice, or
      * done beforehand. */
     bool talks;
+    /* Each result has storage of its own: not done once for twice. */
+    bool apart;
 } qn_rules;
 
 const qn_rules *qn_rules_of(int op);

@@ -378,6 +378,12 @@ qn_status qn_op_copy(qn_array **out, qn_array *x, qn_stream *s)
                    x->ndim);
 }
 
+qn_status qn_op_materialize(qn_array **out, qn_array *x, qn_stream *s)
+{
+    return qn_make(out, QN_OP_MATERIALIZE, s, &x, 1, NULL, 0, x->dtype,
+                   x->shape, x->ndim);
+}
+
 qn_status qn_op_as_strided(qn_array **out, qn_array *x, const int *shape,
                            size_t ndim, const int64_t *strides, size_t nstrides,
                            size_t offset, qn_stream *s)

@@ -49,6 +49,7 @@ const char *qn_mlxfn_node_name(const qn_node *node)
         [QN_OP_CUMSUM] = "CumSum",
         [QN_OP_LOGCUMSUMEXP] = "CumLogAddExp",
         [QN_OP_COPY] = "Copy",
+        [QN_OP_MATERIALIZE] = "Copy",
         [QN_OP_CONTIGUOUS] = "Contiguous",
         [QN_OP_FULL] = "Full",
         [QN_OP_LOAD] = "Load",

@@ -971,6 +971,7 @@ static void (*const writers[QN_OP_COUNT])(const step *) = {
     [QN_OP_BROADCAST] = write_broadcast,
     [QN_OP_CONTIGUOUS] = write_copy,
     [QN_OP_COPY] = write_copy,
+    [QN_OP_MATERIALIZE] = write_copy,
     [QN_OP_RESHAPE] = write_reshape,
     [QN_OP_TRANSPOSE] = write_transpose,
     [QN_OP_DEPENDS] = write_depends,

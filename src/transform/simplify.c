@@ -64,7 +64,7 @@ static bool same_outputs(const qn_tape_step *a, const qn_tape_step *b)
 static bool same_work(const qn_tape_step *a, const qn_tape_step *b)
 {
     const qn_node *x = a->node, *y = b->node;
-    if (qn_rules_of(x->op)->talks)
+    if (qn_rules_of(x->op)->talks || qn_rules_of(x->op)->apart)
         return false;
     if (x->op != y->op || x->stream != y->stream || a->ninputs != b->ninputs ||
         a->noutputs != b->noutputs || x->params_size != y->params_size)

@@ -34,6 +34,10 @@ void run_golden_case(const qn_json *c, const case_context *context);
 bool is_turboquant_golden(const qn_json *root);
 void run_turboquant_golden(const qn_json *root, const case_context *context);
 
+/* A goldens file of the helper layer (quern/ext.h but the packed KV format). */
+bool is_helpers_golden(const qn_json *root);
+void run_helpers_golden(const qn_json *root, const case_context *context);
+
 /* For transform.c: a step of an ABI case, and a list of its values (held by
  * the case); back from there: a step that applies a transformation.  What the
  * step returned, or -1. */
@@ -78,6 +82,17 @@ void check_array(const char *name, mlx_array array, const qn_json *expected,
 void check_array_parts(const char *name, mlx_array array, const qn_json *dtype,
                        const qn_json *shape, const qn_json *data,
                        const tolerance *tol);
+
+/* ---- arrays of goldens of a format (hex.c) ---- */
+
+/* The array under a key of an object; an empty handle after case_fail. */
+mlx_array golden_array(const qn_json *object, const char *key);
+/* Row-major bytes of an array, valid while *held is; NULL after case_fail. */
+const uint8_t *golden_bytes(const char *name, mlx_array *held, mlx_array x);
+/* Compares dtype, shape and bytes; frees `x`. */
+void golden_check(const char *name, mlx_array x, const qn_json *expected);
+/* SHA-256 of the row-major bytes; frees `x`. */
+void golden_digest(const char *name, mlx_array x, qn_str expected);
 
 /* ---- calls (call.c) ---- */
 

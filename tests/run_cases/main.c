@@ -458,6 +458,7 @@ static const struct {
     case_fn run;
 } files[] = {
     {"turboquant", is_turboquant_golden, run_turboquant_golden},
+    {"helpers", is_helpers_golden, run_helpers_golden},
 };
 
 static bool run_golden_file(const char *path, const char *folder,

@@ -1,7 +1,6 @@
 /* turboquant.c: goldens of the packed KV format, through quern/ext.h.
  *
- * One file is one case.  Arrays are {"dtype", "shape", "hex"}; NaNs of float32
- * and float16 equal each other, everything else is compared byte for byte. */
+ * One file is one case. */
 #include "case.h"
 
 #include "base/f16.h"
@@ -14,56 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- arrays ---- */
-
-static int digit(char c)
-{
-    return c <= '9' ? c - '0' : (c | 32) - 'a' + 10;
-}
-
-static int shape_of(const qn_json *a, int shape[4])
-{
-    const qn_json *list = qn_json_get(a, "shape");
-    int n = 0;
-    for (; list && n < (int)list->count && n < 4; n++) {
-        int64_t length = 0;
-        qn_json_as_int(&list->items[n], &length);
-        shape[n] = (int)length;
-    }
-    return n;
-}
-
-/* The bytes of an array of a file, to be freed; NULL after case_fail. */
-static uint8_t *bytes_of(const qn_json *a, size_t *size)
-{
-    qn_str hex = case_text(a, "hex");
-    uint8_t *bytes = malloc(hex.size / 2 + 1);
-    *size = hex.size / 2;
-    for (size_t i = 0; bytes && i < *size; i++)
-        bytes[i] =
-            (uint8_t)(digit(hex.data[2 * i]) << 4 | digit(hex.data[2 * i + 1]));
-    return bytes;
-}
-
-static mlx_array array_in(const qn_json *object, const char *key)
-{
-    const qn_json *a = qn_json_get(object, key);
-    mlx_array made = mlx_array_new();
-    mlx_dtype dtype;
-    int shape[4], ndim = shape_of(a, shape);
-    size_t size = 0, expected = 1;
-    uint8_t *bytes = a ? bytes_of(a, &size) : NULL;
-    for (int i = 0; i < ndim; i++)
-        expected *= (size_t)shape[i];
-    if (!bytes || !dtype_of_name(case_text(a, "dtype"), &dtype) ||
-        size != expected * mlx_dtype_size(dtype))
-        case_fail("%s: no array of such a dtype, shape and hex", key);
-    else
-        made = mlx_array_new_data(bytes, shape, ndim, dtype);
-    free(bytes);
-    return made;
-}
-
 /* The first n of axis 2. */
 static mlx_array window(mlx_array x, int n)
 {
@@ -74,98 +23,6 @@ static mlx_array window(mlx_array x, int n)
     mlx_slice(&y, x, start, 4, stop, 4, step, 4, calls_stream());
     mlx_array_free(x);
     return y;
-}
-
-/* Row-major bytes of an array, valid while *held is; NULL after case_fail. */
-static const uint8_t *evaluated(const char *name, mlx_array *held, mlx_array x)
-{
-    *held = mlx_array_new();
-    if (mlx_contiguous(held, x, false, calls_stream()) ||
-        mlx_array_eval(*held)) {
-        case_fail("%s: %s", name, calls_error() ? calls_error() : "failed");
-        return NULL;
-    }
-    return mlx_array_data_uint8(*held);
-}
-
-static bool both_nan(const uint8_t *a, const uint8_t *b, mlx_dtype dtype)
-{
-    float x, y;
-    uint16_t p, q;
-    if (dtype == MLX_FLOAT32) {
-        memcpy(&x, a, 4);
-        memcpy(&y, b, 4);
-    } else if (dtype == MLX_FLOAT16) {
-        memcpy(&p, a, 2);
-        memcpy(&q, b, 2);
-        x = qn_f16_to_f32(p);
-        y = qn_f16_to_f32(q);
-    } else {
-        return false;
-    }
-    return x != x && y != y;
-}
-
-static void hex_of(char out[16], const uint8_t *p, size_t item)
-{
-    for (size_t i = 0; i < item; i++)
-        snprintf(out + 2 * i, 3, "%02x", p[item - 1 - i]);
-}
-
-static void compare(const char *name, const uint8_t *found,
-                    const uint8_t *wanted, size_t count, mlx_dtype dtype)
-{
-    size_t item = mlx_dtype_size(dtype);
-    for (size_t i = 0; i < count; i++, found += item, wanted += item) {
-        char a[20], b[20];
-        if (!memcmp(found, wanted, item) || both_nan(found, wanted, dtype))
-            continue;
-        hex_of(a, wanted, item);
-        hex_of(b, found, item);
-        case_fail("%s, element %zu: expected 0x%s, found 0x%s", name, i, a, b);
-        return;
-    }
-}
-
-/* Frees `x`. */
-static void check(const char *name, mlx_array x, const qn_json *expected)
-{
-    mlx_array held;
-    mlx_dtype dtype;
-    int shape[4], ndim = expected ? shape_of(expected, shape) : 0;
-    size_t size = 0;
-    uint8_t *wanted = expected ? bytes_of(expected, &size) : NULL;
-    const uint8_t *found = evaluated(name, &held, x);
-    if (!wanted || !dtype_of_name(case_text(expected, "dtype"), &dtype))
-        case_fail("%s: nothing to compare with", name);
-    else if (found && mlx_array_dtype(x) != dtype)
-        case_fail("%s: expected %s, found %s", name, name_of_dtype(dtype),
-                  name_of_dtype(mlx_array_dtype(x)));
-    else if (found &&
-             (mlx_array_ndim(x) != (size_t)ndim ||
-              memcmp(mlx_array_shape(x), shape, (size_t)ndim * sizeof *shape)))
-        case_fail("%s: another shape than expected", name);
-    else if (found)
-        compare(name, found, wanted, size / mlx_dtype_size(dtype), dtype);
-    free(wanted);
-    mlx_array_free(held);
-    mlx_array_free(x);
-}
-
-/* SHA-256 of the row-major bytes; frees `x`. */
-static void check_digest(const char *name, mlx_array x, qn_str expected)
-{
-    mlx_array held;
-    char digest[65];
-    const uint8_t *found = evaluated(name, &held, x);
-    if (found) {
-        qn_sha256(digest, found, mlx_array_nbytes(held));
-        if (!qn_str_is(expected, digest))
-            case_fail("%s: expected the digest %.*s, found %s", name,
-                      (int)expected.size, expected.data, digest);
-    }
-    mlx_array_free(held);
-    mlx_array_free(x);
 }
 
 /* A name with what case it is of, for messages; valid until the next call but
@@ -221,7 +78,7 @@ static void run_tables(const qn_json *root)
         mlx_array signs = mlx_array_new(), held;
         snprintf(key, sizeof key, "%d", d);
         must(quern_tq_signs(&signs, d), "quern_tq_signs");
-        const uint8_t *data = evaluated("signs", &held, signs);
+        const uint8_t *data = golden_bytes("signs", &held, signs);
         for (int i = 0; data && i < d; i++) {
             float sign;
             memcpy(&sign, data + 4 * i, 4);
@@ -242,7 +99,7 @@ static void run_tables(const qn_json *root)
             continue;
         mlx_array table = mlx_array_new(), held;
         must(quern_tq_centroids(&table, bits), "quern_tq_centroids");
-        const uint8_t *data = evaluated("centroids", &held, table);
+        const uint8_t *data = golden_bytes("centroids", &held, table);
         if (data) {
             memcpy(words, data, sizeof *words << bits);
             check_words("centroids", qn_json_get(of, "centroids_f32"), words,
@@ -260,13 +117,14 @@ static void run_tables(const qn_json *root)
 static void pack_case(const qn_json *c, uint32_t i)
 {
     mlx_stream s = calls_stream();
-    mlx_array codes = array_in(c, "codes"), packed = array_in(c, "packed");
+    mlx_array codes = golden_array(c, "codes"),
+              packed = golden_array(c, "packed");
     mlx_array a = mlx_array_new(), b = mlx_array_new();
     int bits = number(c, "bits"), d = mlx_array_dim(codes, -1);
     must(quern_tq_pack(&a, codes, bits, s), "quern_tq_pack");
     must(quern_tq_unpack(&b, packed, bits, d, s), "quern_tq_unpack");
-    check(label("packed", i), a, qn_json_get(c, "packed"));
-    check(label("unpacked", i), b, qn_json_get(c, "codes"));
+    golden_check(label("packed", i), a, qn_json_get(c, "packed"));
+    golden_check(label("unpacked", i), b, qn_json_get(c, "codes"));
     mlx_array_free(codes);
     mlx_array_free(packed);
 }
@@ -274,7 +132,7 @@ static void pack_case(const qn_json *c, uint32_t i)
 static void rotation_case(const qn_json *c, uint32_t i)
 {
     mlx_stream s = calls_stream();
-    mlx_array x = array_in(c, "input"), half = mlx_array_new();
+    mlx_array x = golden_array(c, "input"), half = mlx_array_new();
     mlx_array there = mlx_array_new(), back = mlx_array_new();
     mlx_array out = mlx_array_new(), plain = mlx_array_new();
     mlx_optional_float norm = {qn_tq_norm(number(c, "dim")), true};
@@ -283,10 +141,11 @@ static void rotation_case(const qn_json *c, uint32_t i)
     must(quern_tq_unrotate(&back, x, s), "quern_tq_unrotate");
     must(mlx_astype(&half, x, MLX_BFLOAT16, s), "mlx_astype");
     must(quern_tq_unrotate(&out, half, s), "quern_tq_unrotate");
-    check(label("hadamard", i), plain, qn_json_get(c, "hadamard"));
-    check(label("rotate", i), there, qn_json_get(c, "rotate"));
-    check(label("unrotate", i), back, qn_json_get(c, "unrotate"));
-    check(label("unrotate_bf16", i), out, qn_json_get(c, "unrotate_bf16"));
+    golden_check(label("hadamard", i), plain, qn_json_get(c, "hadamard"));
+    golden_check(label("rotate", i), there, qn_json_get(c, "rotate"));
+    golden_check(label("unrotate", i), back, qn_json_get(c, "unrotate"));
+    golden_check(label("unrotate_bf16", i), out,
+                 qn_json_get(c, "unrotate_bf16"));
     mlx_array_free(x);
     mlx_array_free(half);
 }
@@ -306,10 +165,11 @@ static void key_case(const qn_json *c, uint32_t i, mlx_array in, int bits,
     const qn_json *packed = qn_json_get(c, "packed");
     if (packed)
         must(quern_tq_pack(&codes, codes, bits, s), "quern_tq_pack");
-    check(label("codes", i), codes, packed ? packed : qn_json_get(c, "codes"));
-    check(label("scale", i), scale, qn_json_get(c, "scale"));
-    check(label("zero", i), zero, qn_json_get(c, "zero"));
-    check(label("decoded", i), decoded, qn_json_get(c, "decoded"));
+    golden_check(label("codes", i), codes,
+                 packed ? packed : qn_json_get(c, "codes"));
+    golden_check(label("scale", i), scale, qn_json_get(c, "scale"));
+    golden_check(label("zero", i), zero, qn_json_get(c, "zero"));
+    golden_check(label("decoded", i), decoded, qn_json_get(c, "decoded"));
 }
 
 static void value_case(const qn_json *c, uint32_t i, mlx_array in, int bits)
@@ -325,10 +185,10 @@ static void value_case(const qn_json *c, uint32_t i, mlx_array in, int bits)
     must(quern_tq_decode_values(&eager, codes, scale, bits, false, s),
          "quern_tq_decode_values");
     must(quern_tq_pack(&codes, codes, bits, s), "quern_tq_pack");
-    check(label("packed", i), codes, qn_json_get(c, "packed"));
-    check(label("scale", i), scale, qn_json_get(c, "scale"));
-    check(label("deferred", i), deferred, qn_json_get(c, "deferred"));
-    check(label("eager", i), eager, qn_json_get(c, "eager"));
+    golden_check(label("packed", i), codes, qn_json_get(c, "packed"));
+    golden_check(label("scale", i), scale, qn_json_get(c, "scale"));
+    golden_check(label("deferred", i), deferred, qn_json_get(c, "deferred"));
+    golden_check(label("eager", i), eager, qn_json_get(c, "eager"));
 }
 
 /* Five planes and how they were made. */
@@ -349,7 +209,8 @@ static record record_of(const qn_json *c, int key_bits, int value_bits, int d)
                 value_bits,
                 d};
     for (int i = 0; i < 5; i++) {
-        mlx_array plane = window(array_in(c, names[i]), number(c, "tokens"));
+        mlx_array plane =
+            window(golden_array(c, names[i]), number(c, "tokens"));
         mlx_vector_array_append_value(r.planes, plane);
         mlx_array_free(plane);
     }
@@ -422,20 +283,20 @@ static void joint_case(const qn_json *c, uint32_t i)
     const qn_json *eager = qn_json_get(c, "out_v_eager");
     mlx_array k, v;
     joint(&k, &v, &r, false);
-    check(label("joint eager keys", i), k, keys);
-    check(label("joint eager values", i), v, rotated);
+    golden_check(label("joint eager keys", i), k, keys);
+    golden_check(label("joint eager values", i), v, rotated);
     joint(&k, &v, &r, true);
-    check(label("joint deferred keys", i), k, keys);
-    check(label("joint deferred values", i), v, deferred);
+    golden_check(label("joint deferred keys", i), k, keys);
+    golden_check(label("joint deferred values", i), v, deferred);
     fused(&k, &v, &r);
-    check(label("fused keys", i), k, keys);
-    check(label("fused values", i), v, eager);
+    golden_check(label("fused keys", i), k, keys);
+    golden_check(label("fused values", i), v, eager);
     separate(&k, &v, &r, true);
-    check(label("separate keys", i), k, keys);
-    check(label("separate deferred values", i), v, deferred);
+    golden_check(label("separate keys", i), k, keys);
+    golden_check(label("separate deferred values", i), v, deferred);
     separate(&k, &v, &r, false);
     mlx_array_free(k);
-    check(label("separate eager values", i), v, eager);
+    golden_check(label("separate eager values", i), v, eager);
     record_free(&r);
 }
 
@@ -444,8 +305,8 @@ static void inverse_case(const qn_json *c, uint32_t i)
     record r = record_of(c, 8, 3, 256);
     mlx_array k, v;
     fused(&k, &v, &r);
-    check(label("keys", i), k, qn_json_get(c, "out_k"));
-    check(label("values", i), v, qn_json_get(c, "out_v"));
+    golden_check(label("keys", i), k, qn_json_get(c, "out_k"));
+    golden_check(label("values", i), v, qn_json_get(c, "out_v"));
     record_free(&r);
 }
 
@@ -490,13 +351,14 @@ static void inverse_digest_case(const qn_json *c, uint32_t i)
     must(quern_tq_centroids(&r.centroids, 3), "quern_tq_centroids");
     must(quern_tq_signs(&r.signs, 256), "quern_tq_signs");
     fused(&k, &v, &r);
-    check_digest(label("keys", i), k, case_text(c, "sha256_k"));
-    check_digest(label("values", i), v, case_text(c, "sha256_v"));
+    golden_digest(label("keys", i), k, case_text(c, "sha256_k"));
+    golden_digest(label("values", i), v, case_text(c, "sha256_v"));
     joint(&k, &v, &r, false);
     mlx_array_free(k);
     must(quern_tq_unrotate(&v, v, calls_stream()), "quern_tq_unrotate");
     must(mlx_astype(&v, v, MLX_BFLOAT16, calls_stream()), "mlx_astype");
-    check_digest(label("joint values, turned", i), v, case_text(c, "sha256_v"));
+    golden_digest(label("joint values, turned", i), v,
+                  case_text(c, "sha256_v"));
     record_free(&r);
 }
 
@@ -553,7 +415,7 @@ static void check_state(const quern_tq_cache *cache, const qn_json *digests,
         qn_str digest = {"", 0};
         qn_json_as_str(&digests->items[i], &digest);
         mlx_vector_array_get(&plane, planes, i);
-        check_digest(label("state", step), plane, digest);
+        golden_digest(label("state", step), plane, digest);
     }
     mlx_vector_array_free(planes);
 }
@@ -566,16 +428,16 @@ static void check_fetch(const quern_tq_cache *cache, const qn_json *digests,
     must(quern_tq_cache_fetch(&k, &v, &rotated, cache, defer, calls_stream()),
          "fetch");
     check_count("rotated", step, defer, rotated);
-    check_digest(label("keys", step), k, case_text(digests, "k"));
-    check_digest(label(defer ? "deferred values" : "eager values", step), v,
-                 case_text(digests, defer ? "v_deferred" : "v_eager"));
+    golden_digest(label("keys", step), k, case_text(digests, "k"));
+    golden_digest(label(defer ? "deferred values" : "eager values", step), v,
+                  case_text(digests, defer ? "v_deferred" : "v_eager"));
 }
 
 static void life_step(quern_tq_cache *cache, const qn_json *c, uint32_t i)
 {
     quern_tq_info info;
     if (qn_str_is(case_text(c, "op"), "append")) {
-        mlx_array k = array_in(c, "k"), v = array_in(c, "v");
+        mlx_array k = golden_array(c, "k"), v = golden_array(c, "v");
         must(quern_tq_cache_append(cache, k, v, calls_stream()), "append");
         mlx_array_free(k);
         mlx_array_free(v);
@@ -626,7 +488,7 @@ static void run_life(const qn_json *c, bool plane_by_plane)
     for (uint32_t i = 0; final_state && i < final_state->count; i++) {
         mlx_array plane = mlx_array_new();
         mlx_vector_array_get(&plane, planes, i);
-        check("final state", plane, &final_state->items[i]);
+        golden_check("final state", plane, &final_state->items[i]);
     }
     mlx_vector_array_free(planes);
     quern_tq_cache_free(cache);
@@ -676,7 +538,7 @@ static void run_lifecycle(const qn_json *root)
 static void run_inputs(const qn_json *root, qn_str kind)
 {
     const qn_json *cases = qn_json_get(root, "cases");
-    mlx_array in = array_in(root, "input");
+    mlx_array in = golden_array(root, "input");
     for (uint32_t i = 0; cases && i < cases->count; i++) {
         const qn_json *c = &cases->items[i];
         if (qn_str_is(kind, "keys"))

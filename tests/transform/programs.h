@@ -201,6 +201,24 @@ FUNCTION(do_copy)
     (void)p;
     TAKE(qn_op_copy(made, in[0], STREAM));
 }
+FUNCTION(do_materialize)
+{
+    (void)p;
+    TAKE(qn_op_materialize(made, in[0], STREAM));
+}
+/* All tokens allowed: -inf has no differences. */
+FUNCTION(do_token_bitmask)
+{
+    (void)p;
+    const uint32_t ones = UINT32_MAX;
+    qn_array *words = NULL;
+    if (!c->status)
+        qn_scope_hold(c,
+                      qn_array_from_data(&words, &ones, (const int[]){1, 1}, 2,
+                                         QN_UINT32),
+                      &words);
+    TAKE(qn_op_token_bitmask(made, in[0], words, NULL, STREAM));
+}
 FUNCTION(do_reshape)
 {
     (void)p;
@@ -633,6 +651,8 @@ static const program program_table[] = {
     {"as_strided", QN_OP_AS_STRIDED, do_as_strided, 1, 1, 0, 0, {F64(-1, 1, 2, 3)}},
     {"broadcast_to", QN_OP_BROADCAST, do_broadcast, 1, 1, 0, 0, {F64(-1, 1, 4, 1)}},
     {"contiguous", QN_OP_CONTIGUOUS, do_contiguous, 1, 1, 0, 0, {F64(-1, 1, 2, 3)}},
+    {"materialize", QN_OP_MATERIALIZE, do_materialize, 1, 1, 0, 0, {F64(-1, 1, 2, 3)}},
+    {"token_bitmask", QN_OP_TOKEN_BITMASK, do_token_bitmask, 1, 1, 0.25, 1e-4, {F32(-1, 1, 2, 6)}},
     {"copy", QN_OP_COPY, do_copy, 1, 1, 0, 0, {F64(-1, 1, 2, 3)}},
     {"reshape", QN_OP_RESHAPE, do_reshape, 1, 1, 0, 0, {F64(-1, 1, 2, 3)}},
     {"transpose", QN_OP_TRANSPOSE, do_transpose, 1, 1, 0, 0, {F64(-1, 1, 2, 3, 4)}},

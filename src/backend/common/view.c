@@ -16,6 +16,7 @@ bool qn_view_handles(int op)
     case QN_OP_AS_STRIDED:
     case QN_OP_CONTIGUOUS:
     case QN_OP_COPY:
+    case QN_OP_MATERIALIZE:
     case QN_OP_VIEW:
     case QN_OP_DEPENDS:
     case QN_OP_STOP_GRADIENT:
@@ -230,6 +231,21 @@ static qn_status run_reshape(qn_array *out, const qn_array *in, qn_copy_fn copy)
     return QN_OK;
 }
 
+/* The input's own buffer only where nobody else has it and all of it is
+ * needed. */
+static qn_status run_materialize(qn_array *out, const qn_array *in,
+                                 qn_copy_fn copy)
+{
+    if (in->row_contiguous && !in->offset && qn_array_donatable(in) &&
+        qn_buffer_exact(in->buffer, qn_array_nbytes(in))) {
+        qn_row_strides(out->strides, out->shape, out->ndim);
+        qn_array_set_view(out, in, out->strides, 0);
+        return QN_OK;
+    }
+    qn_status status = qn_array_alloc_exact(out);
+    return status || !out->size ? status : copy(out, in);
+}
+
 qn_status qn_view_run(qn_node *node, qn_copy_fn copy)
 {
     qn_array *out = node->outputs[0];
@@ -252,6 +268,8 @@ qn_status qn_view_run(qn_node *node, qn_copy_fn copy)
         return run_contiguous(out, in, node->params, copy);
     case QN_OP_COPY:
         return run_copy(out, in, copy);
+    case QN_OP_MATERIALIZE:
+        return run_materialize(out, in, copy);
     case QN_OP_VIEW:
         return run_view(out, in, copy);
     case QN_OP_DEPENDS:

@@ -50,6 +50,8 @@ qn_status qn_cpu_sort(qn_node *node, bool *done);
 qn_status qn_cpu_scan(qn_node *node, bool *done);
 qn_status qn_cpu_partition(qn_node *node, bool *done);
 qn_status qn_cpu_rope(qn_node *node, bool *done);
+qn_status qn_cpu_token_bitmask(qn_node *node, bool *done);
+qn_status qn_cpu_normalized_argmax(qn_node *node, bool *done);
 qn_status qn_cpu_conv(qn_node *node, bool *done);
 qn_status qn_cpu_fft(qn_node *node, bool *done);
 qn_status qn_cpu_gather_mm(qn_node *node, bool *done);

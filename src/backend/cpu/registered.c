@@ -15,6 +15,9 @@
 
 #include "cpu.h"
 
+#include "core/buffer.h"
+#include "tokens.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -30,15 +33,9 @@ static bool same_shape(const qn_kernel_view *a, const qn_kernel_view *b)
     return same;
 }
 
-/* The last axis, and how many lines there are along it. */
-typedef struct lines {
-    const qn_kernel_view *v;
-    size_t count, n;
-} lines;
-
 /* 0, or 1 after a message: logits with at least one element, of type T and
  * with V of them along the last axis. */
-static int open_logits(lines *l, const qn_kernel_args *args)
+static int open_logits(qn_token_rows *rows, const qn_kernel_args *args)
 {
     const qn_kernel_view *v = &args->in[0];
     qn_dtype type;
@@ -56,108 +53,82 @@ static int open_logits(lines *l, const qn_kernel_args *args)
         return qn_kernel_refuse(
             args, "V must be the length of the last axis of logits "
                   "that are not empty");
-    l->v = v;
-    l->n = (size_t)n;
-    l->count = qn_view_size(v) / l->n;
+    *rows = qn_token_rows_of(v->data, v->dtype, v->ndim, v->shape, v->strides);
     return 0;
-}
-
-/* Elements first .. first + n - 1 of a line as floats. */
-static void load(const lines *l, size_t line, size_t first, size_t n,
-                 float *values)
-{
-    const qn_kernel_view *v = l->v;
-    int64_t step = v->strides[v->ndim - 1];
-    int64_t at = qn_view_offset(v, v->ndim - 1, line);
-    size_t item = qn_dtype_size(v->dtype);
-    char together[TILE * sizeof(float)];
-    const char *from = qn_view_place(v, at + (int64_t)first * step);
-    if (step != 1) {
-        for (size_t i = 0; i < n; i++)
-            memcpy(together + i * item,
-                   qn_view_place(v, at + (int64_t)(first + i) * step), item);
-        from = together;
-    }
-    qn_cpu_widen(values, from, n, v->dtype);
-}
-
-static size_t tiles_of(const lines *l)
-{
-    return (l->n + TILE - 1) / TILE;
-}
-
-static size_t tile_size(const lines *l, size_t first)
-{
-    return l->n - first < TILE ? l->n - first : TILE;
 }
 
 /* ---- token bitmask ---- */
 
 typedef struct bitmask {
-    lines logits;
-    const qn_kernel_view *bits, *out;
-    size_t words;
+    qn_token_rows logits;
+    const uint32_t *words;
+    void *out;
 } bitmask;
 
-static uint32_t word_of(const bitmask *b, size_t i)
-{
-    uint32_t word = 0;
-    if (i < b->words)
-        memcpy(&word, qn_view_place(b->bits, (int64_t)i * b->bits->strides[0]),
-               sizeof word);
-    return word;
-}
-
-static void mask_tile(void *arg, size_t i, void *scratch)
+static void mask_block(void *arg, size_t i, void *scratch)
 {
     (void)scratch;
     const bitmask *b = arg;
-    size_t line = i / tiles_of(&b->logits);
-    size_t first = i % tiles_of(&b->logits) * TILE;
-    size_t n = tile_size(&b->logits, first);
-    float values[TILE];
-    load(&b->logits, line, first, n, values);
-    for (size_t t = 0; t < n; t += 32) {
-        uint32_t word = word_of(b, (first + t) / 32);
-        for (size_t j = t; j < n && j < t + 32; j++)
-            values[j] += word >> (j - t) & 1 ? 0.0f : -INFINITY;
-    }
-    char *out = (char *)b->out->data +
-                (line * b->logits.n + first) * qn_dtype_size(b->out->dtype);
-    qn_cpu_narrow(out, values, n, b->out->dtype);
+    qn_token_mask(&b->logits, i, b->words, b->out);
+}
+
+/* The words that a row needs, neighbours; those that are missing are 0. */
+static qn_status need_words(qn_buffer **out, const qn_kernel_view *bits,
+                            size_t n)
+{
+    size_t width = (n + 31) / 32, given = (size_t)bits->shape[0];
+    qn_status status = qn_buffer_new(out, width * sizeof(uint32_t));
+    if (status)
+        return status;
+    uint32_t *words = (*out)->data;
+    memset(words, 0, width * sizeof *words);
+    for (size_t i = 0; i < width && i < given; i++)
+        memcpy(&words[i], qn_view_place(bits, (int64_t)i * bits->strides[0]),
+               sizeof *words);
+    return QN_OK;
 }
 
 static int token_bitmask(const qn_kernel_args *args, const void *user)
 {
     (void)user;
-    bitmask b = {.bits = &args->in[1], .out = &args->out[0]};
+    const qn_kernel_view *bits = &args->in[1], *out = &args->out[0];
+    bitmask b = {.out = out->data};
+    qn_buffer *held;
     int size;
     if (open_logits(&b.logits, args))
         return 1;
-    if (b.bits->dtype != QN_INT32 || b.bits->ndim != 1)
+    if (bits->dtype != QN_INT32 || bits->ndim != 1)
         return qn_kernel_refuse(args,
                                 "bits of one axis and type int32 are expected");
-    if (b.out->dtype != args->in[0].dtype || !same_shape(b.out, &args->in[0]))
+    if (out->dtype != args->in[0].dtype || !same_shape(out, &args->in[0]))
         return qn_kernel_refuse(args,
                                 "out must have the logits' shape and type");
     if (!qn_template_int(args->templates, "SIZE", &size) || size < 0 ||
         (size_t)size != qn_view_size(&args->in[0]))
         return qn_kernel_refuse(args, "SIZE must be the number of logits");
-    b.words = (size_t)b.bits->shape[0];
-    args->parallel(args->ctx, b.logits.count * tiles_of(&b.logits), mask_tile,
-                   &b);
+    if (need_words(&held, bits, b.logits.n))
+        return qn_kernel_refuse(args, "out of memory");
+    b.words = held->data;
+    args->parallel(args->ctx, b.logits.count * qn_token_blocks(&b.logits),
+                   mask_block, &b);
+    qn_buffer_unref(held);
     return 0;
 }
 
 /* ---- normalized argmax ---- */
 
 typedef struct partial {
-    lines logits;
+    qn_token_rows logits;
     const qn_kernel_view *lse;
     qn_dtype type;
     float *values;
     uint32_t *indices;
 } partial;
+
+static size_t tiles_of(const qn_token_rows *rows)
+{
+    return (rows->n + TILE - 1) / TILE;
+}
 
 /* The first place of the largest; NaN counts as -inf. */
 static size_t largest(const float *scores, size_t n, float *value)
@@ -176,12 +147,13 @@ static void score_tile(void *arg, size_t i, void *scratch)
 {
     (void)scratch;
     const partial *p = arg;
-    size_t line = i / tiles_of(&p->logits);
-    size_t first = i % tiles_of(&p->logits) * TILE;
-    size_t n = tile_size(&p->logits, first);
+    size_t tiles = tiles_of(&p->logits), line = i / tiles;
+    size_t first = i % tiles * TILE, left = p->logits.n - first;
+    size_t n = left < TILE ? left : TILE;
     float scores[TILE], lse;
     char stored[TILE * sizeof(float)];
-    load(&p->logits, line, first, n, scores);
+    qn_cpu_widen(scores, qn_token_load(&p->logits, line, first, n, stored), n,
+                 p->type);
     qn_cpu_widen(
         &lse, qn_view_place(p->lse, qn_view_offset(p->lse, p->lse->ndim, line)),
         1, p->type);

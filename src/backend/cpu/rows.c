@@ -1,5 +1,5 @@
 /* rows.c: operations along the last axis: norms, softmax, log-sum-exp, the
- * place of the largest element, rotary embedding.
+ * place of the largest element or score, rotary embedding.
  *
  * Threads share rows.  A row that is long and nearly alone, such as the
  * logits of one token, is shared by blocks (kernels/rows/rows.h) whose partial
@@ -308,6 +308,79 @@ qn_status qn_cpu_logsumexp(qn_node *node, bool *done)
                 (const float(*)[2])job.results + row * job.blocks, job.blocks);
             qn_cpu_narrow((char *)qn_array_data(out) + row * item, &value, 1,
                           out->dtype);
+        }
+    }
+    if (held)
+        qn_buffer_unref(held);
+    return status;
+}
+
+static void max_part(const fold_job *job, float result[2], const float *x,
+                     size_t n)
+{
+    result[0] = job->kernel->extreme(x, n, true);
+}
+
+/* round(x - shift) in the type, over x. */
+static void score(float *x, size_t n, float shift, qn_dtype type)
+{
+    uint16_t halves[QN_ROWS_BLOCK];
+    for (size_t i = 0; i < n; i++)
+        x[i] -= shift;
+    if (type == QN_FLOAT32)
+        return;
+    qn_cpu_narrow(halves, x, n, type);
+    qn_cpu_widen(x, halves, n, type);
+}
+
+/* The first place of the largest score.  Subtracting and rounding keep the
+ * order, so the largest element has it, and so has the first block whose
+ * largest element does. */
+static uint32_t first_place(const fold_job *job, size_t row, float shift)
+{
+    const float(*parts)[2] =
+        (const float(*)[2])job->results + row * job->blocks;
+    float space[QN_ROWS_BLOCK], wanted = -INFINITY;
+    size_t block = 0, n;
+    if (!isfinite(shift))
+        return 0; /* every score is -inf or NaN */
+    for (size_t b = 0; b < job->blocks; b++) {
+        float best = parts[b][0];
+        score(&best, 1, shift, job->dtype);
+        if (best > wanted) {
+            wanted = best;
+            block = b;
+        }
+    }
+    const float *x = block_floats(job, row_of(job, row), block, &n, space);
+    if (x != space)
+        memcpy(space, x, n * sizeof *x);
+    score(space, n, shift, job->dtype);
+    size_t at = job->kernel->find(space, n, wanted);
+    return at < n ? (uint32_t)(block * QN_ROWS_BLOCK + at) : 0;
+}
+
+qn_status qn_cpu_normalized_argmax(qn_node *node, bool *done)
+{
+    const qn_array *in = node->inputs[0], *lse = node->inputs[1];
+    qn_array *out = node->outputs[0];
+    if (!qn_cpu_narrow_float(in->dtype) || !qn_cpu_rows_contiguous(in) ||
+        lse->dtype != in->dtype || !lse->row_contiguous)
+        return QN_OK;
+    *done = true;
+    fold_job job = {.part = max_part};
+    qn_buffer *held = NULL;
+    qn_status status = fold_rows(&job, &held, in);
+    if (!status)
+        status = qn_array_alloc(out);
+    if (!status) {
+        uint32_t *to = qn_array_data(out);
+        size_t item = qn_array_itemsize(lse);
+        for (size_t row = 0; row < out->size; row++) {
+            float shift;
+            qn_cpu_widen(&shift, (char *)qn_array_data(lse) + row * item, 1,
+                         lse->dtype);
+            to[row] = first_place(&job, row, shift);
         }
     }
     if (held)

@@ -22,14 +22,9 @@ qn_status qn_ref_full(qn_node *node)
     return QN_OK;
 }
 
-qn_status qn_ref_arange(qn_node *node)
+void qn_ref_fill_range(qn_array *out, const qn_arange_params *p)
 {
-    const qn_arange_params *p = node->params;
-    qn_array *out = node->outputs[0];
     qn_wide wide = qn_wide_of(out->dtype);
-    qn_status status = qn_array_alloc(out);
-    if (status)
-        return status;
     for (size_t first = 0; first < out->size; first += QN_BLOCK) {
         size_t left = out->size - first, n = left < QN_BLOCK ? left : QN_BLOCK;
         double floats[QN_BLOCK];
@@ -44,5 +39,13 @@ qn_status qn_ref_arange(qn_node *node)
         else
             qn_wide_store(to, out->dtype, 1, ints, QN_WIDE_UINT, n);
     }
-    return QN_OK;
+}
+
+qn_status qn_ref_arange(qn_node *node)
+{
+    qn_array *out = node->outputs[0];
+    qn_status status = qn_array_alloc(out);
+    if (!status)
+        qn_ref_fill_range(out, node->params);
+    return status;
 }

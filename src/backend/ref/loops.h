@@ -68,6 +68,11 @@ void qn_ref_combine_run(qn_combine combine, qn_dtype dtype, size_t n,
  * for operations that replace some elements. */
 qn_status qn_ref_start_from(qn_array *out, qn_array *source);
 
+/* ---- ranges ---- */
+
+/* The elements of an ARANGE node, row-major, into storage that is there. */
+void qn_ref_fill_range(qn_array *out, const qn_arange_params *p);
+
 /* ---- sums ---- */
 
 /* Sum of a[i] * b[i] in float: partial sums in lanes and blocks, in an order

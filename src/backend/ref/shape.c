@@ -117,6 +117,10 @@ qn_status qn_ref_copy(qn_node *node)
 {
     return run_view(node);
 }
+qn_status qn_ref_materialize(qn_node *node)
+{
+    return run_view(node);
+}
 qn_status qn_ref_reshape(qn_node *node)
 {
     return run_view(node);

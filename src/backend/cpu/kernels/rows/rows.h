@@ -10,9 +10,11 @@
 #define QN_CPU_ROWS_H
 
 #include "base/cpu.h"
+#include "core/dtype.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { QN_ROWS_BLOCK = 4096 };
 
@@ -40,6 +42,10 @@ typedef struct qn_rows_kernel {
      * be x. */
     void (*rotate)(float *out, const float *x, const float *cosine,
                    const float *sine, size_t half, bool neighbours);
+    /* n elements of a float type and, in that type, 0 added where bit i % 32
+     * of word i / 32 is 1 and -inf where it is 0.  out may be x. */
+    void (*mask)(void *out, const void *x, size_t n, const uint32_t *words,
+                 qn_dtype type);
 } qn_rows_kernel;
 
 /* The best kernel that this processor has. */
