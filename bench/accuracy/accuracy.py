@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""How far each compute mode is from exact arithmetic on the same weights.
+"""How far each compute mode is from exact arithmetic on the same weights, and
+what each kind of KV cache costs.
 
     accuracy.py [--build DIR] [--model FILE] [--positions N] [--window N]
+                [--kv-window N] [--only modes|kv]
                 [--llama-logits PROGRAM] [--write docs/accuracy.md]
 
 The reference evaluates a llama-family GGUF file in float64 with numpy: every
@@ -10,6 +12,9 @@ computes the same windows of text, and for each position the Kullback-Leibler
 divergence of its distribution from the reference's is taken, and whether both
 have the same likeliest token.  The text is the licence and the documents of
 this repository, tokenized by quern.
+
+Kinds of KV cache are compared with a float32 cache in mode auto, over longer
+windows.
 
 Needs numpy and gguf (scripts/venv.sh).  Exit codes: 0; 1 a program failed;
 9 a bound of docs/accuracy.md is not held.
@@ -31,6 +36,11 @@ MODES = {
     "bf16": ("bf16", None, None),
     "f16": ("f16", None, None),
 }
+KINDS = ("f16", "bf16", "affine8", "affine4", "turbo:k8v8", "turbo:k8v5",
+         "turbo:k8v4", "turbo:k8v3", "turbo:k8v2", "turbo:k5v4", "turbo:k4v4",
+         "turbo:k4v3", "turbo:k2v2")
+# kind: bounds of the mean divergence and of the agreement
+KIND_BOUNDS = {"f16": (1e-6, 0.99), "affine8": (1e-2, 0.95)}
 
 
 def texts():
@@ -136,15 +146,18 @@ class Mode:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def compare(self, ids, exact):
+    def log_probs(self, ids, vocab):
         self.process.stdin.write(ids.astype("<i4").tobytes())
         self.process.stdin.flush()
-        size = exact.size * 4
+        size = len(ids) * vocab * 4
         data = self.process.stdout.read(size)
         if len(data) != size:
             sys.exit(f"accuracy: {self.name} stopped early")
-        found = log_softmax(np.frombuffer(data, "<f4").reshape(
-            exact.shape).astype(np.float64))
+        return log_softmax(np.frombuffer(data, "<f4").reshape(
+            len(ids), vocab).astype(np.float64))
+
+    def compare(self, ids, exact):
+        found = self.log_probs(ids, exact.shape[1])
         kl = (np.exp(exact) * (exact - found)).sum(-1)
         self.divergence.extend(np.maximum(kl, 0))
         self.same.extend(exact.argmax(-1) == found.argmax(-1))
@@ -154,12 +167,65 @@ class Mode:
         return (self.name, kl.mean(), np.quantile(kl, 0.99), np.mean(self.same))
 
 
-def table(rows, positions):
-    lines = ["| mode | mean KL | p99 KL | same likeliest token |",
+def table(what, rows, positions):
+    lines = [f"| {what} | mean KL | p99 KL | same likeliest token |",
              "|---|---|---|---|"]
     for name, mean, high, same in rows:
         lines.append(f"| {name} | {mean:.1e} | {high:.1e} | {100 * same:.2f} % |")
     return "\n".join(lines) + f"\n\n{positions} positions.\n"
+
+
+def replace(path, mark, text):
+    """The text between two marks of a page."""
+    page = path.read_text()
+    head, _, rest = page.partition(f"<!-- {mark} -->\n")
+    _, _, tail = rest.partition("<!-- end -->")
+    path.write_text(f"{head}<!-- {mark} -->\n{text}<!-- end -->{tail}")
+
+
+def windows(ids, size):
+    for first in range(0, len(ids), size):
+        yield ids[first:first + size]
+        print(f"{min(first + size, len(ids))} of {len(ids)}", file=sys.stderr)
+
+
+def logits_of(options, name, dtype, kv, window):
+    return Mode(name, [options.build / "quern-bench-logits", options.model,
+                       dtype, kv, str(window)])
+
+
+def compare_modes(options, ids):
+    modes = [logits_of(options, name, dtype, "f32", options.window)
+             for name, (dtype, _, _) in MODES.items()]
+    if options.llama_logits:
+        modes.append(Mode("llama.cpp", [
+            options.llama_logits, options.model, str(options.threads),
+            str(options.window)]))
+    reference = Reference(options.model)
+    for part in windows(ids, options.window):
+        exact = reference.log_probs(part)
+        for mode in modes:
+            mode.compare(part, exact)
+    return [mode.row() for mode in modes]
+
+
+def compare_kinds(options, ids):
+    vocab = next(t.shape[1] for t in gguf.GGUFReader(options.model).tensors
+                 if t.name == "token_embd.weight")
+    base = logits_of(options, "f32", "auto", "f32", options.kv_window)
+    kinds = [logits_of(options, kind, "auto", kind, options.kv_window)
+             for kind in KINDS]
+    for part in windows(ids, options.kv_window):
+        exact = base.log_probs(part, int(vocab))
+        for kind in kinds:
+            kind.compare(part, exact)
+    return [kind.row() for kind in kinds]
+
+
+def beyond(rows, bounds):
+    return [name for name, mean, _, same in rows
+            if bounds.get(name) and bounds[name][0] is not None
+            and (mean > bounds[name][0] or same < bounds[name][1])]
 
 
 def main():
@@ -169,37 +235,29 @@ def main():
                         ".cache/quern/models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--positions", type=int, default=2048)
     parser.add_argument("--window", type=int, default=256)
+    parser.add_argument("--kv-window", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=("modes", "kv"))
     parser.add_argument("--llama-logits", help="beside quern's modes")
     parser.add_argument("--write", type=pathlib.Path,
-                        help="replace the table of this file")
+                        help="replace the tables of this file")
     options = parser.parse_args()
     ids = tokens(options.build / "quern-bench-logits", options.model, options.positions)
-    modes = [Mode(name, [options.build / "quern-bench-logits", options.model,
-                         dtype, "f32", str(options.window)])
-             for name, (dtype, _, _) in MODES.items()]
-    if options.llama_logits:
-        modes.append(Mode("llama.cpp", [
-            options.llama_logits, options.model, str(options.threads),
-            str(options.window)]))
-    reference = Reference(options.model)
-    for first in range(0, len(ids), options.window):
-        part = ids[first:first + options.window]
-        exact = reference.log_probs(part)
-        for mode in modes:
-            mode.compare(part, exact)
-        print(f"{first + len(part)} of {len(ids)}", file=sys.stderr)
-    rows = [mode.row() for mode in modes]
-    text = table(rows, len(ids))
-    print(text)
-    if options.write:
-        page = options.write.read_text()
-        head, _, rest = page.partition("<!-- table -->\n")
-        _, _, tail = rest.partition("<!-- end -->")
-        options.write.write_text(
-            f"{head}<!-- table -->\n{text}<!-- end -->{tail}")
-    bad = [name for name, mean, _, same in rows if name in MODES
-           and MODES[name][1] and (mean > MODES[name][1] or same < MODES[name][2])]
+    bad = []
+    parts = {
+        "modes": ("mode", "table", compare_modes,
+                  {name: row[1:] for name, row in MODES.items()}),
+        "kv": ("KV cache", "kv", compare_kinds, KIND_BOUNDS),
+    }
+    for name, (what, mark, compare, bounds) in parts.items():
+        if options.only not in (None, name):
+            continue
+        rows = compare(options, ids)
+        text = table(what, rows, len(ids))
+        print(text)
+        bad += beyond(rows, bounds)
+        if options.write:
+            replace(options.write, mark, text)
     if bad:
         print(f"accuracy: beyond its bound: {', '.join(bad)}", file=sys.stderr)
     return 9 if bad else 0

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
         return fail(argv[4], "expected the length of a window");
     quern_options_init(&options);
     options.dtype = dtype_of(argv[2]);
-    options.kv = dtype_of(argv[3]);
+    options.kv = argv[3];
     if (quern_model_load(&model, argv[1], &options, &error) ||
         quern_session_new(&session, model, &error))
         return fail(argv[1], error.message);

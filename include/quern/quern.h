@@ -91,7 +91,14 @@ typedef enum quern_log_level {
 
 typedef struct quern_options {
     quern_dtype dtype; /* of activations */
-    quern_dtype kv;    /* of the KV cache */
+    /* How keys and values are stored: "f32", "f16", "bf16"; "affine4",
+     * "affine8"; "turbo:kXvY" with keys of 2, 4, 5 or 8 bits and values of 2, 3,
+     * 4, 5 or 8, "turbo" being turbo:k8v3.  NULL: f16, bf16 where activations
+     * are.  Layers with a sliding window stay in floats with turbo. */
+    const char *kv;
+    /* With packed forms: tokens of a sequence from which on it is stored so;
+     * until then it is stored as floats. */
+    int64_t kv_quant_start;
     /* Longest sequence, in tokens; 0: 8192, or the model's maximum where that
      * is less.  More than the model's maximum is an error. */
     int64_t ctx;
@@ -135,7 +142,7 @@ typedef struct quern_info {
     const char *name;         /* the file's own name for it, or "" */
     const char *quantization; /* most common form: "affine 4-bit g32", "f16" */
     const char *dtype;        /* activations: "f32" */
-    const char *kv;           /* KV cache: "f16" */
+    const char *kv;           /* KV cache: "f16", "turbo:k8v3" */
     const char *tokenizer;    /* "bpe" */
     int32_t token_count;      /* ids that the tokenizer knows */
     int32_t bos_id, unk_id, pad_id; /* -1: none */

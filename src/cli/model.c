@@ -87,7 +87,9 @@ static void set_options(quern_options *options, const qn_cli *cli)
 {
     const qn_arg *flag = cli->args.flag;
     options->dtype = dtype_of(&flag[QN_FLAG_DTYPE]);
-    options->kv = dtype_of(&flag[QN_FLAG_KV]);
+    options->kv = flag[QN_FLAG_KV].given ? flag[QN_FLAG_KV].text : NULL;
+    options->kv_quant_start =
+        flag[QN_FLAG_KV_START].given ? flag[QN_FLAG_KV_START].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
     options->threads = flag[QN_FLAG_THREADS].given ? cli->threads : 0;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;

@@ -16,6 +16,7 @@
 #define QN_KV_CACHE_H
 
 #include "base/status.h"
+#include "scheme.h"
 
 #include <mlx/c/mlx.h>
 
@@ -25,8 +26,14 @@ typedef struct qn_kv_shape {
     int layers;
     int kv_heads; /* of every layer */
     int head_dim;
-    mlx_dtype dtype; /* float32, float16 or bfloat16; with codes, of scales */
-    int bits, group; /* affine codes of 4 or 8 bits in groups; 0: floats */
+    qn_kv_scheme scheme;
+    /* Until the sequence has so many tokens all layers are stored as floats of
+     * type `floats`; then they are converted. */
+    int start;
+    mlx_dtype floats;
+    /* Of each layer whether it stays in floats for good; borrowed, and needed
+     * as long as the cache.  NULL: none does. */
+    const bool *in_floats;
     /* Room is made for so many further tokens at a time. */
     int step;
     /* Tokens that a sequence may have; growth never goes past it. */
@@ -45,12 +52,22 @@ int qn_kv_cache_length(const qn_kv_cache *cache);
 void qn_kv_cache_expect(qn_kv_cache *cache, int length);
 /* To be called after all layers have taken `count` further tokens. */
 void qn_kv_cache_advance(qn_kv_cache *cache, int count);
-/* Forgets the tokens from `length` on; false when a part can't. */
+/* Tokens that can be added before the cache has to be converted
+ * (qn_kv_shape.start); INT_MAX when it has been, or never has to be.  No step
+ * may take it further. */
+int qn_kv_cache_room(const qn_kv_cache *cache);
+/* Converts a cache that has come to that length, layer by layer, so that no
+ * more than one is held twice; does nothing to another. */
+qn_status qn_kv_cache_settle(qn_kv_cache *cache, mlx_stream s);
+
+/* Forgets the tokens from `length` on; false when that can't be: a converted
+ * cache has lost the floats that a sequence shorter than qn_kv_shape.start
+ * would have. */
 bool qn_kv_cache_trim(qn_kv_cache *cache, int length);
 /* Forgets all and drops the storage. */
 void qn_kv_cache_reset(qn_kv_cache *cache);
 
-/* Bytes that one token takes in all layers. */
+/* Bytes that one token takes in all layers (once they are converted). */
 size_t qn_kv_token_bytes(const qn_kv_shape *shape);
 
 /* Collects the arrays that hold the state, for evaluation without an output:

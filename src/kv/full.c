@@ -12,23 +12,35 @@
 typedef struct full_part {
     qn_kv_part part;
     qn_kv_shape shape;
+    qn_kv_scheme scheme;
     int capacity;
     mlx_vector_array arrays; /* no list while capacity is 0 */
 } full_part;
 
-static void full_reset(qn_kv_part *part)
+static void drop_arrays(full_part *full)
 {
-    full_part *full = (full_part *)part;
     if (full->arrays.ctx)
         mlx_vector_array_free(full->arrays);
     full->arrays = (mlx_vector_array){NULL};
     full->capacity = 0;
 }
 
+static void full_reset(qn_kv_part *part, const qn_kv_scheme *scheme)
+{
+    full_part *full = (full_part *)part;
+    drop_arrays(full);
+    full->scheme = *scheme;
+}
+
 static void full_free(qn_kv_part *part)
 {
-    full_reset(part);
+    drop_arrays((full_part *)part);
     qn_free(part);
+}
+
+static const qn_kv_scheme *full_scheme(const qn_kv_part *part)
+{
+    return &((const full_part *)part)->scheme;
 }
 
 static bool full_trim(qn_kv_part *part, int offset, int length)
@@ -57,19 +69,22 @@ static qn_status full_arrays(const qn_kv_part *part, mlx_vector_array out)
     return status;
 }
 
-static quern_kv_form form_of(const qn_kv_shape *shape)
+static quern_kv_form form_of(const qn_kv_shape *shape,
+                             const qn_kv_scheme *scheme)
 {
     return (quern_kv_form){.kv_heads = shape->kv_heads,
                            .head_dim = shape->head_dim,
-                           .dtype = shape->dtype,
-                           .bits = shape->bits,
-                           .group_size = shape->group};
+                           .dtype = scheme->dtype,
+                           .bits = scheme->bits,
+                           .group_size = scheme->group,
+                           .key_bits = scheme->key_bits,
+                           .value_bits = scheme->value_bits};
 }
 
 static qn_status grow(full_part *full, int need, mlx_stream s)
 {
     const qn_kv_shape *shape = &full->shape;
-    quern_kv_form form = form_of(shape);
+    quern_kv_form form = form_of(shape, &full->scheme);
     int room = need > shape->limit - shape->step
                    ? shape->limit
                    : (need + shape->step - 1) / shape->step * shape->step;
@@ -104,7 +119,8 @@ static qn_status full_attend(const qn_kv_share *shares, size_t count,
                              mlx_array *out, mlx_array q, mlx_array k,
                              mlx_array v, const qn_attention *how, mlx_stream s)
 {
-    quern_kv_form form = form_of(&((const full_part *)shares->part)->shape);
+    const full_part *first = (const full_part *)shares->part;
+    quern_kv_form form = form_of(&first->shape, &first->scheme);
     quern_kv_options options = {.heads = how->heads,
                                 .scale = how->scale,
                                 .window = how->window,
@@ -127,21 +143,131 @@ static qn_status full_attend(const qn_kv_share *shares, size_t count,
     return status;
 }
 
+static qn_status full_read(const qn_kv_part *part, int length,
+                           mlx_vector_array *out, mlx_stream s)
+{
+    const full_part *full = (const full_part *)part;
+    quern_kv_form form = form_of(&full->shape, &full->scheme);
+    return qn_engine(quern_kv_read(out, &form, full->arrays, length, s));
+}
+
+static qn_status full_write(qn_kv_part *part, mlx_vector_array planes,
+                            mlx_stream s)
+{
+    full_part *full = (full_part *)part;
+    quern_kv_form form = form_of(&full->shape, &full->scheme);
+    mlx_vector_array arrays = {NULL};
+    int capacity = 0;
+    qn_status status =
+        qn_engine(quern_kv_write(&arrays, &capacity, &form, planes, s));
+    if (status)
+        return status;
+    drop_arrays(full);
+    full->arrays = arrays;
+    full->capacity = capacity;
+    return QN_OK;
+}
+
+/* ---- from floats to codes ---- */
+
+/* Appends what mlx_quantize makes of x. */
+static qn_status quantize(mlx_vector_array out, mlx_array x,
+                          const qn_kv_scheme *scheme, mlx_stream s)
+{
+    mlx_array scaled = mlx_array_new();
+    mlx_vector_array parts = mlx_vector_array_new();
+    qn_status status = qn_engine(mlx_astype(&scaled, x, scheme->dtype, s));
+    if (!status)
+        status = qn_engine(mlx_quantize(&parts, scaled,
+                                        (mlx_optional_int){scheme->group, true},
+                                        (mlx_optional_int){scheme->bits, true},
+                                        "affine", (mlx_array){NULL}, s));
+    for (size_t i = 0; i < 3 && !status; i++) {
+        mlx_array part = mlx_array_new();
+        status = qn_engine(mlx_vector_array_get(&part, parts, i));
+        if (!status)
+            status = qn_engine(mlx_vector_array_append_value(out, part));
+        mlx_array_free(part);
+    }
+    mlx_vector_array_free(parts);
+    mlx_array_free(scaled);
+    return status;
+}
+
+static qn_status pack(mlx_vector_array *out, mlx_vector_array floats,
+                      const qn_kv_scheme *scheme, mlx_stream s)
+{
+    mlx_array kv[2] = {mlx_array_new(), mlx_array_new()};
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < 2 && !status; i++)
+        status = qn_engine(mlx_vector_array_get(&kv[i], floats, i));
+    if (!status && scheme->key_bits) {
+        status = qn_engine(quern_tq_encode(out, kv[0], kv[1], scheme->key_bits,
+                                           scheme->value_bits, true, s));
+    } else if (!status) {
+        *out = mlx_vector_array_new();
+        status = qn_engine_made(out->ctx);
+        for (int i = 0; i < 2 && !status; i++)
+            status = quantize(*out, kv[i], scheme, s);
+    }
+    for (int i = 0; i < 2; i++)
+        mlx_array_free(kv[i]);
+    return status;
+}
+
+static qn_status eval_part(const qn_kv_part *part)
+{
+    mlx_vector_array list = mlx_vector_array_new();
+    qn_status status = qn_engine_made(list.ctx);
+    if (!status)
+        status = full_arrays(part, list);
+    if (!status)
+        status = qn_engine(mlx_eval(list));
+    if (list.ctx)
+        mlx_vector_array_free(list);
+    return status;
+}
+
+static qn_status full_convert(qn_kv_part *part, int length,
+                              const qn_kv_scheme *scheme, mlx_stream s)
+{
+    full_part *full = (full_part *)part;
+    mlx_vector_array floats = {NULL}, packed = {NULL};
+    qn_status status = full_read(part, length, &floats, s);
+    if (!status)
+        status = pack(&packed, floats, scheme, s);
+    if (!status) {
+        full->scheme = *scheme;
+        status = full_write(part, packed, s);
+    }
+    if (floats.ctx)
+        mlx_vector_array_free(floats);
+    if (packed.ctx)
+        mlx_vector_array_free(packed);
+    /* The floats go as soon as the codes are there. */
+    return status ? status : eval_part(part);
+}
+
 static const qn_kv_kind full_kind = {
     .name = "full",
     .attend = full_attend,
+    .scheme = full_scheme,
+    .convert = full_convert,
     .trim = full_trim,
     .reset = full_reset,
     .arrays = full_arrays,
+    .read = full_read,
+    .write = full_write,
     .free = full_free,
 };
 
-qn_kv_part *qn_kv_full_new(const qn_kv_shape *shape)
+qn_kv_part *qn_kv_full_new(const qn_kv_shape *shape, const qn_kv_scheme *scheme)
 {
     full_part *full = qn_calloc(1, sizeof *full);
     if (!full)
         return NULL;
     full->part.kind = &full_kind;
     full->shape = *shape;
+    full->scheme = *scheme;
     return &full->part;
 }

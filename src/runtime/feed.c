@@ -55,7 +55,9 @@ static size_t plan_step(qn_feed *feeds, const part *parts, size_t count,
     for (size_t i = 0; i < count; i++) {
         const quern_feed *item = parts[i].item;
         size_t left = item->count - parts[i].done;
-        size_t more = left - 1 < spare ? left - 1 : spare;
+        size_t room = qn_session_room(item->session);
+        size_t most = left < room ? left : room;
+        size_t more = most - 1 < spare ? most - 1 : spare;
         spare -= more;
         feeds[i] = (qn_feed){.session = item->session,
                              .ids = item->ids + parts[i].done,

@@ -43,8 +43,14 @@ static qn_status check_options(const quern_options *o)
 {
     if ((int)o->dtype < 0 || o->dtype > QUERN_DTYPE_BF16)
         return bad_option("dtype", "auto, f32, f16 or bf16", o->dtype);
-    if ((int)o->kv < 0 || o->kv > QUERN_DTYPE_BF16)
-        return bad_option("kv", "auto, f32, f16 or bf16", o->kv);
+    qn_kv_scheme scheme;
+    if (o->kv) {
+        qn_status status = qn_kv_scheme_parse(&scheme, o->kv, MLX_FLOAT16);
+        if (status)
+            return qn_fail_where(status, "kv");
+    }
+    if (o->kv_quant_start < 0)
+        return bad_option("kv_quant_start", "0 or more", o->kv_quant_start);
     if (o->ctx < 0)
         return bad_option("ctx", "0 or more", o->ctx);
     if (o->threads < 0 || o->threads > MAX_THREADS)
@@ -369,6 +375,56 @@ static qn_status set_end_ids(quern_model *m, const qn_config *config)
     return status;
 }
 
+/* The format has no window that moves: such layers stay in floats. */
+static qn_status spare_windows(quern_model *m, const qn_config *c)
+{
+    int spared = 0;
+    m->kv_in_floats = qn_calloc((size_t)c->layers, sizeof *m->kv_in_floats);
+    if (!m->kv_in_floats)
+        return QN_E_NOMEM;
+    for (int i = 0; i < c->layers; i++)
+        spared += m->kv_in_floats[i] = c->layer[i].window != 0;
+    m->kv.in_floats = m->kv_in_floats;
+    if (spared && m->log) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "kv %s: %d of %d layers have a sliding window and store %s",
+                 m->kv_name, spared, c->layers, dtype_name(m->kv.floats));
+        m->log(m->log_data, QUERN_LOG_WARN, text);
+    }
+    return spared < c->layers ? qn_kv_scheme_fit(&m->kv.scheme, c->head_dim)
+                              : QN_OK;
+}
+
+static qn_status set_cache(quern_model *m, const qn_config *c,
+                           const quern_options *o)
+{
+    mlx_dtype floats = m->dtype == MLX_BFLOAT16 ? MLX_BFLOAT16 : MLX_FLOAT16;
+    m->kv = (qn_kv_shape){
+        .layers = c->layers,
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .scheme = {.dtype = floats},
+        .floats = floats,
+        .step = KV_STEP,
+        .limit = (int)m->ctx,
+    };
+    qn_kv_scheme *scheme = &m->kv.scheme;
+    qn_status status =
+        o->kv ? qn_kv_scheme_parse(scheme, o->kv, floats) : QN_OK;
+    if (status)
+        return qn_fail_where(status, "kv");
+    qn_kv_scheme_name(m->kv_name, scheme);
+    if (scheme->bits || scheme->key_bits)
+        m->kv.start =
+            (int)(o->kv_quant_start < m->ctx ? o->kv_quant_start : m->ctx);
+    else
+        m->kv.floats = scheme->dtype;
+    status = scheme->key_bits ? spare_windows(m, c)
+                              : qn_kv_scheme_fit(scheme, c->head_dim);
+    return status ? qn_fail_where(status, "kv") : QN_OK;
+}
+
 static qn_status set_sizes(quern_model *m, const qn_config *c,
                            const quern_options *o)
 {
@@ -386,16 +442,7 @@ static qn_status set_sizes(quern_model *m, const qn_config *c,
     m->vocab = c->vocab_size;
     int32_t known = qn_tokenizer_count(m->tokenizer);
     m->token_count = known < m->vocab ? known : m->vocab;
-    mlx_dtype kv = m->dtype == MLX_BFLOAT16 ? MLX_BFLOAT16 : MLX_FLOAT16;
-    m->kv = (qn_kv_shape){
-        .layers = c->layers,
-        .kv_heads = c->kv_heads,
-        .head_dim = c->head_dim,
-        .dtype = dtype_of(o->kv, kv),
-        .step = KV_STEP,
-        .limit = (int)m->ctx,
-    };
-    return QN_OK;
+    return set_cache(m, c, o);
 }
 
 static void warn(void *data, qn_log_level level, const char *text)
@@ -576,6 +623,7 @@ void quern_model_free(quern_model *m)
     if (m->stream.ctx)
         mlx_stream_free(m->stream);
     pthread_mutex_destroy(&m->lock);
+    qn_free(m->kv_in_floats);
     qn_free(m->path);
     qn_free(m);
     mlx_clear_cache();
@@ -611,7 +659,7 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .name = c->name,
         .quantization = sums->form,
         .dtype = dtype_name(m->dtype),
-        .kv = dtype_name(m->kv.dtype),
+        .kv = m->kv_name,
         .tokenizer = qn_tokenizer_kind(m->tokenizer),
         .has_chat_template = m->chat.parsed != NULL,
         .chat_template = m->chat.source,

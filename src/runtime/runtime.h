@@ -45,6 +45,8 @@ struct quern_model {
     int32_t vocab;       /* logits per position */
     int32_t token_count; /* of these, ids that the tokenizer knows */
     qn_kv_shape kv;
+    bool *kv_in_floats; /* of each layer, for kv; or NULL */
+    char kv_name[QN_KV_NAME_SIZE];
     mlx_dtype dtype;
     int64_t ctx;
     int prefill_chunk;
@@ -116,6 +118,9 @@ qn_status qn_sessions_compute(const qn_feed *feeds, size_t count);
 /* Whether the tokens exist and fit the context. */
 qn_status qn_session_check(const quern_session *session, const int32_t *ids,
                            size_t count);
+/* Tokens that the next step may have: a step ends where the cache is to be
+ * converted. */
+size_t qn_session_room(const quern_session *session);
 /* Whether the session was cancelled; it no longer is. */
 bool qn_session_take_cancel(quern_session *session);
 

@@ -220,7 +220,11 @@ qn_status qn_sessions_compute(const qn_feed *feeds, size_t count)
     qn_status status = gather(feeds, count, &ids, &rows);
     if (!status) {
         pthread_mutex_lock(lock);
-        status = compute_locked(feeds, count, ids, rows);
+        for (size_t i = 0; i < count && !status; i++)
+            status = qn_kv_cache_settle(feeds[i].session->cache,
+                                        feeds->session->model->stream);
+        if (!status)
+            status = compute_locked(feeds, count, ids, rows);
         pthread_mutex_unlock(lock);
     }
     qn_free(ids);
@@ -252,6 +256,13 @@ qn_status qn_session_check(const quern_session *s, const int32_t *ids,
     return QN_OK;
 }
 
+size_t qn_session_room(const quern_session *s)
+{
+    /* None: the cache is converted before the next step. */
+    int room = qn_kv_cache_room(s->cache);
+    return room > 0 ? (size_t)room : SIZE_MAX;
+}
+
 bool qn_session_take_cancel(quern_session *s)
 {
     return atomic_exchange(&s->cancelled, false);
@@ -266,6 +277,8 @@ qn_status qn_session_append(quern_session *s, const int32_t *ids, size_t count,
         qn_kv_cache_expect(s->cache, (int)(s->ids.size + count));
     for (size_t done = 0; done < count && !status;) {
         size_t left = count - done, now = left < chunk ? left : chunk;
+        size_t room = qn_session_room(s);
+        now = now < room ? now : room;
         if (qn_session_take_cancel(s))
             return qn_fail(QN_E_CANCELLED, "cancelled");
         bool last = now == left;

@@ -240,6 +240,18 @@ for flags in "--dtype f32 --kv f32" "--dtype f16 --kv f16" "--dtype bf16" \
     run_greedy --raw ab $flags
     check "$flags: exit 0" code_is 0
 done
+# Wide enough for packed caches; where packing starts does not change what a
+# prompt of two tokens begins with.
+wide=$(dirname "$tiny")/tiny_h64
+for flags in "--kv affine8" "--kv affine4" "--kv turbo" "--kv turbo:k4v4" \
+    "--kv affine8 --kv-quant-start 1" "--kv turbo --kv-quant-start 4k"; do
+    # shellcheck disable=SC2086
+    q run "$wide" $greedy --raw ab $flags
+    check "$flags: exit 0" code_is 0
+    # shellcheck disable=SC2086
+    q run "$wide" $greedy --raw ab $flags --json
+    check "$flags: an answer" json "d['usage']['completion_tokens'] > 0"
+done
 fails 4 "backend cuda" run "$tiny" hi --backend cuda
 fails 4 "backend mlx" run "$tiny" hi --backend mlx
 

@@ -132,8 +132,16 @@ fails 2 "--logprobs 21: expected a whole number from 0 to 20" \
 fails 2 "--threads 0: expected a whole number from 1 to 512" \
     run "$tiny" hi --threads 0
 fails 2 "--threads 513:" bench "$tiny" --threads 513
-fails 2 "--kv affine4: expected one of f32|f16|bf16" \
-    run "$tiny" hi --kv affine4
+fails 2 "--kv: expected f32, f16, bf16, affine4, affine8, turbo or turbo:kXvY, found affine3" \
+    run "$tiny" hi --kv affine3
+fails 2 "--kv: expected turbo:kXvY, found turbo:k8" run "$tiny" hi --kv turbo:k8
+fails 4 "kv: turbo:k3v3: keys have 2, 4, 5 or 8 bits, found 3" \
+    run "$tiny" hi --kv turbo:k3v3
+fails 4 "kv: turbo:k8v3: head_dim is 64, 128, 256 or 512, found 16" \
+    run "$tiny" hi --kv turbo
+fails 4 "kv: affine8: head_dim is a multiple of 32, found 16" \
+    run "$tiny" hi --kv affine8
+fails 2 "--kv-quant-start" run "$tiny" hi --kv-quant-start -1
 fails 2 "--dtype f8: expected one of" run "$tiny" hi --dtype f8
 fails 2 "--backend gpu: expected one of auto|cpu|cuda|mlx" \
     run "$tiny" hi --backend gpu

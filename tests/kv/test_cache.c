@@ -4,9 +4,10 @@
 #include "kv/cache.h"
 #include "kv/engine.h"
 
+#include <limits.h>
 #include <math.h>
 
-enum { HEADS = 4, KV_HEADS = 2, DIM = 8, LIMIT = 300, STEP = 128 };
+enum { HEADS = 4, KV_HEADS = 2, DIM = 8, WIDE = 64, LIMIT = 300, STEP = 128 };
 
 static mlx_stream stream;
 
@@ -25,12 +26,20 @@ static int close_engine(void **state)
     return mlx_stream_free(stream);
 }
 
+static size_t active(void)
+{
+    size_t bytes;
+    assert_int_equal(mlx_get_active_memory(&bytes), 0);
+    return bytes;
+}
+
 static qn_kv_cache *make(int layers, mlx_dtype dtype)
 {
     qn_kv_shape shape = {.layers = layers,
                          .kv_heads = KV_HEADS,
                          .head_dim = DIM,
-                         .dtype = dtype,
+                         .scheme = {.dtype = dtype},
+                         .floats = dtype,
                          .step = STEP,
                          .limit = LIMIT};
     qn_kv_cache *cache;
@@ -55,6 +64,25 @@ static mlx_array make_part(int what, int heads, int first, int count)
                 data[(t * heads + h) * DIM + i] =
                     value_at(what, h, first + t, i);
     mlx_array x = mlx_array_new_data(data, (int[]){1, count, heads * DIM}, 3,
+                                     MLX_FLOAT32);
+    assert_non_null(x.ctx);
+    free(data);
+    return x;
+}
+
+/* The same for heads of WIDE, with other numbers. */
+static mlx_array make_wide(int what, int heads, int first, int count)
+{
+    size_t size = (size_t)(heads * count * WIDE);
+    float *data = malloc(size * sizeof *data);
+    assert_non_null(data);
+    for (size_t i = 0; i < size; i++) {
+        size_t t = (size_t)first + i / (size_t)(heads * WIDE);
+        data[i] =
+            sinf((float)what + 1.3f * (float)(i % (size_t)(heads * WIDE)) +
+                 2.1f * (float)t);
+    }
+    mlx_array x = mlx_array_new_data(data, (int[]){1, count, heads * WIDE}, 3,
                                      MLX_FLOAT32);
     assert_non_null(x.ctx);
     free(data);
@@ -145,7 +173,8 @@ static void attend_in_pieces(float *out, int position, int piece, int window)
     qn_kv_shape shape = {.layers = 1,
                          .kv_heads = KV_HEADS,
                          .head_dim = DIM,
-                         .dtype = MLX_FLOAT32,
+                         .scheme = {.dtype = MLX_FLOAT32},
+                         .floats = MLX_FLOAT32,
                          .step = STEP,
                          .limit = 400};
     qn_kv_cache *cache;
@@ -231,13 +260,6 @@ static void test_limit_is_kept(void **state)
     qn_kv_cache_free(cache);
 }
 
-static size_t active(void)
-{
-    size_t bytes;
-    assert_int_equal(mlx_get_active_memory(&bytes), 0);
-    return bytes;
-}
-
 static void test_tokens_are_written_in_place(void **state)
 {
     (void)state;
@@ -246,7 +268,8 @@ static void test_tokens_are_written_in_place(void **state)
     qn_kv_shape shape = {.layers = 1,
                          .kv_heads = KV_HEADS,
                          .head_dim = DIM,
-                         .dtype = MLX_FLOAT32,
+                         .scheme = {.dtype = MLX_FLOAT32},
+                         .floats = MLX_FLOAT32,
                          .step = ROOM,
                          .limit = ROOM};
     qn_kv_cache *cache;
@@ -288,13 +311,145 @@ static void test_room_grows_by_steps(void **state)
     qn_kv_cache_free(cache);
 }
 
+/* A cache that is packed from its 20th token on. */
+static qn_kv_cache *make_late(const char *kind)
+{
+    qn_kv_shape shape = {.layers = 2,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = WIDE,
+                         .start = 20,
+                         .floats = MLX_FLOAT16,
+                         .step = STEP,
+                         .limit = LIMIT};
+    qn_kv_cache *cache;
+    check_status(qn_kv_scheme_parse(&shape.scheme, kind, MLX_FLOAT16), QN_OK);
+    check_status(qn_kv_scheme_fit(&shape.scheme, WIDE), QN_OK);
+    check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
+    return cache;
+}
+
+/* Attention of `count` tokens of `cache` beside that of `plain`: the largest
+ * difference. */
+static double gap(qn_kv_cache *cache, qn_kv_cache *plain, int count)
+{
+    static float data[2][HEADS * LIMIT * WIDE];
+    qn_kv_cache *both[2] = {cache, plain};
+    int first = qn_kv_cache_length(cache);
+    double largest = 0;
+    check_status(qn_kv_cache_settle(cache, stream), QN_OK);
+    for (int layer = 0; layer < 2; layer++) {
+        for (int i = 0; i < 2; i++) {
+            mlx_array x[3], out = {NULL};
+            for (int j = 0; j < 3; j++)
+                x[j] = make_wide(j, j ? KV_HEADS : HEADS, first, count);
+            qn_attention how = attention(0.125f, 0);
+            check_status(attend(both[i], &out, layer, x[0], x[1], x[2], &how),
+                         QN_OK);
+            for (int j = 0; j < 3; j++)
+                mlx_array_free(x[j]);
+            check_status(qn_engine(mlx_array_eval(out)), QN_OK);
+            memcpy(data[i], mlx_array_data_float32(out),
+                   (size_t)(count * HEADS * WIDE) * sizeof(float));
+            mlx_array_free(out);
+        }
+        for (int i = 0; i < count * HEADS * WIDE; i++)
+            largest = fmax(largest, fabs(data[0][i] - data[1][i]));
+    }
+    qn_kv_cache_advance(cache, count);
+    qn_kv_cache_advance(plain, count);
+    return largest;
+}
+
+static qn_kv_cache *make_plain(void)
+{
+    qn_kv_shape shape = {.layers = 2,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = WIDE,
+                         .scheme = {.dtype = MLX_FLOAT16},
+                         .floats = MLX_FLOAT16,
+                         .step = STEP,
+                         .limit = LIMIT};
+    qn_kv_cache *cache;
+    check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
+    return cache;
+}
+
+/* Rows below the start see floats, those from it on see codes of all. */
+static void check_late(const char *kind, double least, double most)
+{
+    qn_kv_cache *late = make_late(kind), *plain = make_plain();
+    assert_int_equal(qn_kv_cache_room(late), 20);
+    assert_true(gap(late, plain, 13) == 0);
+    assert_int_equal(qn_kv_cache_room(late), 7);
+    assert_true(gap(late, plain, 7) == 0);
+    assert_int_equal(qn_kv_cache_room(late), 0);
+    for (int i = 0; i < 3; i++) {
+        double found = gap(late, plain, 1 + i * 60);
+        assert_true(found > least && found < most);
+    }
+    assert_int_equal(qn_kv_cache_room(late), INT_MAX);
+    /* A fresh run would hold floats there. */
+    assert_false(qn_kv_cache_trim(late, 19));
+    assert_int_equal(qn_kv_cache_length(late), 203);
+    assert_true(qn_kv_cache_trim(late, 20));
+    assert_true(qn_kv_cache_trim(late, 0));
+    assert_int_equal(qn_kv_cache_room(late), 20);
+    qn_kv_cache_free(late);
+    qn_kv_cache_free(plain);
+}
+
+static void test_packing_may_start_late(void **state)
+{
+    (void)state;
+    check_late("affine8", 1e-6, 0.02);
+    check_late("affine4", 1e-3, 0.3);
+    check_late("turbo:k8v8", 1e-6, 0.05);
+    check_late("turbo:k8v3", 1e-3, 0.5);
+}
+
+/* Layers that stay in floats do, and count so. */
+static void test_some_layers_stay_in_floats(void **state)
+{
+    (void)state;
+    static const bool in_floats[] = {true, false};
+    qn_kv_shape shape = {
+        .layers = 2,
+        .kv_heads = KV_HEADS,
+        .head_dim = WIDE,
+        .scheme = {.dtype = MLX_FLOAT16, .key_bits = 8, .value_bits = 3},
+        .floats = MLX_FLOAT16,
+        .in_floats = in_floats,
+        .step = STEP,
+        .limit = LIMIT};
+    assert_int_equal(qn_kv_token_bytes(&shape), KV_HEADS * (256 + 100));
+    qn_kv_cache *cache;
+    check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
+    size_t before = active();
+    qn_attention how = attention(0.125f, 0);
+    for (int layer = 0; layer < 2; layer++) {
+        mlx_array x[3], out = {NULL};
+        for (int j = 0; j < 3; j++)
+            x[j] = make_wide(j, j ? KV_HEADS : HEADS, 0, 3);
+        check_status(attend(cache, &out, layer, x[0], x[1], x[2], &how), QN_OK);
+        check_status(qn_engine(mlx_array_eval(out)), QN_OK);
+        for (int j = 0; j < 3; j++)
+            mlx_array_free(x[j]);
+        mlx_array_free(out);
+    }
+    /* Room for 128 tokens was made, and nothing beside. */
+    size_t stored = active() - before, size = (size_t)KV_HEADS * 128 * 356;
+    assert_true(stored >= size && stored < size + 8192);
+    qn_kv_cache_free(cache);
+}
+
 static void test_size_of_a_token(void **state)
 {
     (void)state;
     qn_kv_shape shape = {.layers = 30,
                          .kv_heads = 3,
                          .head_dim = 64,
-                         .dtype = MLX_FLOAT16,
+                         .scheme = {.dtype = MLX_FLOAT16},
+                         .floats = MLX_FLOAT16,
                          .step = 256,
                          .limit = 8192};
     assert_int_equal(qn_kv_token_bytes(&shape), 30 * 2 * 3 * 64 * 2);
@@ -305,7 +460,8 @@ static qn_status attend_scenario(void)
     qn_kv_shape shape = {.layers = 1,
                          .kv_heads = KV_HEADS,
                          .head_dim = DIM,
-                         .dtype = MLX_FLOAT16,
+                         .scheme = {.dtype = MLX_FLOAT16},
+                         .floats = MLX_FLOAT16,
                          .step = STEP,
                          .limit = LIMIT};
     static const float zeros[HEADS * 140 * DIM];
@@ -354,6 +510,8 @@ int main(void)
         cmocka_unit_test(test_limit_is_kept),
         cmocka_unit_test(test_tokens_are_written_in_place),
         cmocka_unit_test(test_room_grows_by_steps),
+        cmocka_unit_test(test_packing_may_start_late),
+        cmocka_unit_test(test_some_layers_stay_in_floats),
         cmocka_unit_test(test_size_of_a_token),
         cmocka_unit_test(test_memory_may_run_out),
     };

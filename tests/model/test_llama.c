@@ -39,7 +39,8 @@ static qn_status load(loaded *out, const char *path, mlx_dtype dtype,
     qn_kv_shape shape = {.layers = config.layers,
                          .kv_heads = config.kv_heads,
                          .head_dim = config.head_dim,
-                         .dtype = kv,
+                         .scheme = {.dtype = kv},
+                         .floats = kv,
                          .step = 16,
                          .limit = 256};
     if (!status)

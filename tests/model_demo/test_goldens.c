@@ -56,7 +56,8 @@ static int open_all(void **state)
     char *path = model_path();
     quern_options options;
     quern_options_init(&options);
-    options.dtype = options.kv = QUERN_DTYPE_F32;
+    options.dtype = QUERN_DTYPE_F32;
+    options.kv = "f32";
     quern_error error;
     quern_status status = quern_model_load(&model, path, &options, &error);
     if (status == QUERN_E_NOTFOUND)

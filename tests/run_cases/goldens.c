@@ -239,7 +239,8 @@ void run_golden_case(const qn_json *c, const case_context *context)
     quern_error error;
     char *path = model_path();
     quern_options_init(&options);
-    options.dtype = options.kv = QUERN_DTYPE_F32;
+    options.dtype = QUERN_DTYPE_F32;
+    options.kv = "f32";
     double largest = 0;
     if (!path || quern_model_load(&model, path, &options, &error) ||
         quern_session_new(&session, model, &error)) {

@@ -447,7 +447,8 @@ void run_model_case(const qn_json *c, const case_context *context)
     }
     quern_options options;
     quern_options_init(&options);
-    options.dtype = options.kv = QUERN_DTYPE_F32;
+    options.dtype = QUERN_DTYPE_F32;
+    options.kv = "f32";
     quern_model *model = NULL;
     quern_error error;
     quern_status status = quern_model_load(&model, folder, &options, &error);

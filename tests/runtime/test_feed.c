@@ -1,17 +1,28 @@
 /* Several sequences side by side, on the tiny model of the fixtures. */
 #include "support/qn_feed.h"
 
-static const char *const fixture = "cases/fixtures/models/tiny";
+/* A way to load a model. */
+typedef struct way {
+    const char *fixture;
+    quern_dtype dtype;
+    const char *kv;
+    int64_t start;
+} way;
 
-static quern_model *load(quern_dtype dtype, quern_dtype kv, int chunk)
+static const way plain = {.fixture = "tiny"};
+
+static quern_model *load(const way *how, int chunk)
 {
-    char *path = qn_path_join(QN_TEST_VECTORS, fixture);
+    char name[80];
+    snprintf(name, sizeof name, "cases/fixtures/models/%s", how->fixture);
+    char *path = qn_path_join(QN_TEST_VECTORS, name);
     quern_options options;
     quern_model *model = NULL;
     quern_error error_;
     quern_options_init(&options);
-    options.dtype = dtype;
-    options.kv = kv;
+    options.dtype = how->dtype;
+    options.kv = how->kv;
+    options.kv_quant_start = how->start;
     options.prefill_chunk = chunk;
     check_feed(quern_model_load(&model, path, &options, &error_));
     qn_free(path);
@@ -21,15 +32,21 @@ static quern_model *load(quern_dtype dtype, quern_dtype kv, int chunk)
 static void test_rows_are_those_alone(void **state)
 {
     (void)state;
-    static const quern_dtype types[][2] = {
-        {QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO},
-        {QUERN_DTYPE_F32, QUERN_DTYPE_F32},
-        {QUERN_DTYPE_BF16, QUERN_DTYPE_BF16},
+    /* Where packing starts late, sequences of one step are stored in two
+     * ways. */
+    static const way types[] = {
+        {"tiny", QUERN_DTYPE_AUTO, NULL, 0},
+        {"tiny", QUERN_DTYPE_F32, "f32", 0},
+        {"tiny", QUERN_DTYPE_BF16, NULL, 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine4", 9},
+        {"tiny_h64", QUERN_DTYPE_F32, "turbo", 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "turbo:k4v5", 20},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         /* A chunk of 12 cuts prompts while others decode. */
         for (int chunk = 0; chunk <= 12; chunk += 12) {
-            quern_model *model = load(types[i][0], types[i][1], chunk);
+            quern_model *model = load(&types[i], chunk);
             check_feeds(model);
             quern_model_free(model);
         }
@@ -38,7 +55,7 @@ static void test_rows_are_those_alone(void **state)
 static void test_a_cancelled_one_leaves(void **state)
 {
     (void)state;
-    quern_model *model = load(QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO, 4);
+    quern_model *model = load(&plain, 4);
     quern_session *s[2];
     quern_error error_;
     static const int32_t ids[] = {5, 6, 7, 8, 9, 10};
@@ -62,8 +79,8 @@ static void test_a_cancelled_one_leaves(void **state)
 static void test_wrong_items_are_refused(void **state)
 {
     (void)state;
-    quern_model *model = load(QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO, 0);
-    quern_model *other = load(QUERN_DTYPE_AUTO, QUERN_DTYPE_AUTO, 0);
+    quern_model *model = load(&plain, 0);
+    quern_model *other = load(&plain, 0);
     quern_session *s, *foreign;
     quern_error error_;
     static const int32_t ids[] = {5, 100000};
@@ -110,7 +127,7 @@ static qn_status feed_scenario(void)
 static void test_memory_may_run_out(void **state)
 {
     (void)state;
-    scarce = load(QUERN_DTYPE_F32, QUERN_DTYPE_F16, 0);
+    scarce = load(&(way){"tiny", QUERN_DTYPE_F32, "f16", 0}, 0);
     each_alloc_may_fail(feed_scenario);
     quern_model_free(scarce);
 }

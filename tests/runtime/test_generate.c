@@ -44,7 +44,7 @@ static int open_model(void **state)
     char *path = qn_path_join(QN_TEST_VECTORS, fixture);
     quern_options options;
     quern_options_init(&options);
-    options.kv = QUERN_DTYPE_F32;
+    options.kv = "f32";
     model = load(path, &options);
     qn_free(path);
     check_quern(quern_session_new(&session, model, &error));
@@ -260,7 +260,7 @@ static void test_end_tokens_end_the_answer(void **state)
     temp_write_text(dir, "generation_config.json", text);
     quern_options options;
     quern_options_init(&options);
-    options.kv = QUERN_DTYPE_F32;
+    options.kv = "f32";
     quern_model *m = load(dir, &options);
     quern_session *s;
     check_quern(quern_session_new(&s, m, &error));
@@ -479,7 +479,7 @@ static void test_bad_options_are_named(void **state)
     check_fails(quern_model_load(&m, path, &o, &error), QUERN_E_ARG,
                 "prefill_chunk");
     quern_options_init(&o);
-    o.kv = (quern_dtype)9;
+    o.kv = "f8";
     check_fails(quern_model_load(&m, path, &o, &error), QUERN_E_ARG, "kv");
     qn_free(path);
     check_fails(quern_model_load(&m, "/nonexistent", NULL, &error),

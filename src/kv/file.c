@@ -1,0 +1,567 @@
+/* file.c: see file.h. */
+#include "file.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/checksum.h"
+#include "base/file.h"
+#include "engine.h"
+#include "kinds.h"
+
+#include <quern/ext.h>
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PLANES = 6, OWN_FIELDS = 12, NAME_SIZE = 64 };
+
+static const char format[] = "quern-kv-1";
+
+/* ---- the header ---- */
+
+/* Its fields in their order, without the checksum. */
+typedef struct header {
+    qn_kv_fact *fields;
+    size_t count;
+    qn_buf texts[OWN_FIELDS]; /* values that were made here */
+    size_t made;
+} header;
+
+static void free_header(header *h)
+{
+    for (size_t i = 0; i < h->made; i++)
+        qn_buf_free(&h->texts[i]);
+    qn_free(h->fields);
+}
+
+static void add_text(header *h, const char *name, const char *value)
+{
+    qn_buf *text = &h->texts[h->made++];
+    qn_buf_add_text(text, value);
+    h->fields[h->count++] = (qn_kv_fact){name, text->data ? text->data : ""};
+}
+
+static void add_number(header *h, const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    add_text(h, name, text);
+}
+
+static qn_status add_version(header *h)
+{
+    mlx_string version = mlx_string_new();
+    qn_status status = qn_engine(mlx_version(&version));
+    if (!status)
+        add_text(h, "mlx", mlx_string_data(version));
+    mlx_string_free(version);
+    return status;
+}
+
+/* The device, and which of its instruction sets computes; another library may
+ * not tell. */
+static qn_status add_device(header *h)
+{
+    const char *architecture = quern_device_architecture();
+    qn_status status = qn_engine_made(architecture);
+    if (status)
+        return status;
+    add_text(h, "device", architecture);
+    mlx_device device = mlx_device_new();
+    mlx_device_info info = mlx_device_info_new();
+    const char *isa = NULL;
+    status = qn_engine(mlx_get_default_device(&device));
+    if (!status)
+        status = qn_engine(mlx_device_info_get(&info, device));
+    if (!status && mlx_device_info_get_string(&isa, info, "isa"))
+        isa = NULL;
+    add_text(h, "isa", isa ? isa : "");
+    mlx_device_info_free(info);
+    mlx_device_free(device);
+    return status;
+}
+
+/* What a file of this cache with `length` tokens says of itself. */
+static qn_status make_header(header *h, const qn_kv_cache *cache, int length,
+                             const qn_kv_fact *facts, size_t count)
+{
+    const qn_kv_shape *shape = &cache->shape;
+    char kind[QN_KV_NAME_SIZE];
+    *h = (header){0};
+    h->fields = qn_calloc(OWN_FIELDS + count, sizeof *h->fields);
+    if (!h->fields)
+        return QN_E_NOMEM;
+    qn_kv_scheme_name(kind, &shape->scheme);
+    add_text(h, "format", format);
+    for (size_t i = 0; i < count; i++)
+        h->fields[h->count++] = facts[i];
+    add_text(h, "kind", kind);
+    add_number(h, "kind_from", shape->start);
+    add_text(h, "packed", cache->converted ? "yes" : "no");
+    add_number(h, "layers", shape->layers);
+    add_number(h, "kv_heads", shape->kv_heads);
+    add_number(h, "head_dim", shape->head_dim);
+    add_text(h, "quern", quern_version());
+    qn_status status = add_version(h);
+    if (!status)
+        status = add_device(h);
+    add_number(h, "tokens", length);
+    for (size_t i = 0; i < h->made && !status; i++)
+        status = qn_buf_status(&h->texts[i]);
+    return status;
+}
+
+/* ---- planes ---- */
+
+static const char *plane_name(const qn_kv_scheme *scheme, int plane)
+{
+    static const char *const turbo[] = {"k_packed", "k_scale", "k_zero",
+                                        "v_packed", "v_scale"};
+    static const char *const affine[] = {"keys",          "keys.scales",
+                                         "keys.biases",   "values",
+                                         "values.scales", "values.biases"};
+    static const char *const floats[] = {"keys", "values"};
+    return scheme->key_bits ? turbo[plane]
+           : scheme->bits   ? affine[plane]
+                            : floats[plane];
+}
+
+static int plane_count(const qn_kv_scheme *scheme)
+{
+    return scheme->key_bits ? 5 : scheme->bits ? 6 : 2;
+}
+
+static void full_name(char out[NAME_SIZE], int layer,
+                      const qn_kv_scheme *scheme, int plane)
+{
+    snprintf(out, NAME_SIZE, "layers.%d.%s", layer, plane_name(scheme, plane));
+}
+
+/* Adds the bytes of an array in row-major order. */
+static qn_status sum_array(uint64_t *sum, mlx_array x, mlx_stream s)
+{
+    mlx_array plain = mlx_array_new(), bytes = mlx_array_new();
+    qn_status status = qn_engine(mlx_contiguous(&plain, x, false, s));
+    if (!status)
+        status = qn_engine(mlx_view(&bytes, plain, MLX_UINT8, s));
+    if (!status)
+        status = qn_engine(mlx_array_eval(bytes));
+    if (!status) {
+        const uint8_t *data = mlx_array_data_uint8(bytes);
+        status = qn_engine_made(data);
+        if (!status)
+            *sum = qn_crc64(*sum, data, mlx_array_nbytes(bytes));
+    }
+    mlx_array_free(plain);
+    mlx_array_free(bytes);
+    return status;
+}
+
+static uint64_t sum_header(const header *h)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < h->count; i++) {
+        const qn_kv_fact *f = &h->fields[i];
+        sum = qn_crc64(sum, f->name, strlen(f->name) + 1);
+        sum = qn_crc64(sum, f->value, strlen(f->value) + 1);
+    }
+    return sum;
+}
+
+/* ---- writing ---- */
+
+typedef struct sink {
+    qn_file_writer *file;
+    size_t size;
+    bool failed;
+} sink;
+
+static bool sink_open(void *desc)
+{
+    return ((sink *)desc)->file != NULL;
+}
+
+static bool sink_good(void *desc)
+{
+    return !((sink *)desc)->failed;
+}
+
+static size_t sink_tell(void *desc)
+{
+    return ((sink *)desc)->size;
+}
+
+static int sink_seek(void *desc, int64_t offset, int whence)
+{
+    (void)desc;
+    (void)offset;
+    (void)whence;
+    return -1;
+}
+
+static size_t sink_write(void *desc, const char *data, size_t size)
+{
+    sink *to = desc;
+    if (!to->failed && qn_file_append(to->file, data, size))
+        to->failed = true;
+    if (to->failed)
+        return 0;
+    to->size += size;
+    return size;
+}
+
+static const char *sink_label(void *desc)
+{
+    (void)desc;
+    return "KV cache";
+}
+
+static void sink_free(void *desc)
+{
+    (void)desc;
+}
+
+static qn_status write_maps(const char *path, mlx_map_string_to_array arrays,
+                            mlx_map_string_to_string texts)
+{
+    static const mlx_io_vtable vtable = {.is_open = sink_open,
+                                         .good = sink_good,
+                                         .tell = sink_tell,
+                                         .seek = sink_seek,
+                                         .write = sink_write,
+                                         .label = sink_label,
+                                         .free = sink_free};
+    sink to = {0};
+    qn_status status = qn_file_begin(&to.file, path);
+    if (status)
+        return status;
+    mlx_io_writer writer = mlx_io_writer_new(&to, vtable);
+    status = qn_engine_made(writer.ctx);
+    if (!status) {
+        status = qn_engine(mlx_save_safetensors_writer(writer, arrays, texts));
+        mlx_io_writer_free(writer);
+    }
+    if (to.failed)
+        status = qn_fail(QN_E_IO, "cannot write the KV cache");
+    if (!status)
+        return qn_file_commit(to.file);
+    qn_file_abort(to.file);
+    return status;
+}
+
+static qn_status insert(mlx_map_string_to_array map, const char *name,
+                        mlx_array x, uint64_t *sum, mlx_stream s)
+{
+    qn_status status = sum_array(sum, x, s);
+    return status ? status
+                  : qn_engine(mlx_map_string_to_array_insert(map, name, x));
+}
+
+static qn_status collect_layer(const qn_kv_cache *cache, int layer,
+                               mlx_map_string_to_array map, uint64_t *sum,
+                               mlx_stream s)
+{
+    const qn_kv_part *part = cache->parts[layer];
+    const qn_kv_scheme *scheme = part->kind->scheme(part);
+    mlx_vector_array planes = {NULL};
+    qn_status status = part->kind->read(part, cache->length, &planes, s);
+    for (int i = 0; i < plane_count(scheme) && !status; i++) {
+        char name[NAME_SIZE];
+        full_name(name, layer, scheme, i);
+        mlx_array plane = mlx_array_new();
+        status = qn_engine(mlx_vector_array_get(&plane, planes, (size_t)i));
+        if (!status)
+            status = insert(map, name, plane, sum, s);
+        mlx_array_free(plane);
+    }
+    if (planes.ctx)
+        mlx_vector_array_free(planes);
+    return status;
+}
+
+static qn_status collect(const qn_kv_cache *cache, const int32_t *ids,
+                         mlx_map_string_to_array map, uint64_t *sum,
+                         mlx_stream s)
+{
+    mlx_array tokens = mlx_array_new_data(ids, &cache->length, 1, MLX_UINT32);
+    qn_status status = qn_engine_made(tokens.ctx);
+    if (!status) {
+        status = insert(map, "tokens", tokens, sum, s);
+        mlx_array_free(tokens);
+    }
+    for (int i = 0; i < cache->count && !status; i++)
+        status = collect_layer(cache, i, map, sum, s);
+    return status;
+}
+
+static qn_status describe(const header *h, uint64_t sum,
+                          mlx_map_string_to_string map)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%016" PRIx64, sum);
+    qn_status status =
+        qn_engine(mlx_map_string_to_string_insert(map, "checksum", text));
+    for (size_t i = 0; i < h->count && !status; i++)
+        status = qn_engine(mlx_map_string_to_string_insert(
+            map, h->fields[i].name, h->fields[i].value));
+    return status;
+}
+
+qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
+                           const int32_t *ids, const qn_kv_fact *facts,
+                           size_t count, mlx_stream s)
+{
+    if (!cache->length)
+        return qn_fail(QN_E_ARG, "a KV cache without tokens can't be saved");
+    header h;
+    mlx_map_string_to_array arrays = mlx_map_string_to_array_new();
+    mlx_map_string_to_string texts = mlx_map_string_to_string_new();
+    qn_status status = make_header(&h, cache, cache->length, facts, count);
+    if (!status)
+        status = qn_engine(!arrays.ctx || !texts.ctx);
+    uint64_t sum = status ? 0 : sum_header(&h);
+    if (!status)
+        status = collect(cache, ids, arrays, &sum, s);
+    if (!status)
+        status = describe(&h, sum, texts);
+    if (!status)
+        status = write_maps(path, arrays, texts);
+    free_header(&h);
+    if (arrays.ctx)
+        mlx_map_string_to_array_free(arrays);
+    if (texts.ctx)
+        mlx_map_string_to_string_free(texts);
+    return status ? qn_fail_where(status, "%s", path) : QN_OK;
+}
+
+/* ---- reading ---- */
+
+typedef struct source {
+    mlx_map_string_to_array arrays;
+    mlx_map_string_to_string texts;
+    size_t taken; /* arrays that were asked for */
+} source;
+
+/* The value of a field, or NULL. */
+static const char *field(const source *from, const char *name)
+{
+    const char *value = NULL;
+    return mlx_map_string_to_string_get(&value, from->texts, name) ? NULL
+                                                                   : value;
+}
+
+static qn_status read_length(int *out, const qn_kv_cache *cache,
+                             const source *from)
+{
+    const char *text = field(from, "tokens");
+    long long value = 0;
+    int end = 0;
+    if (!text || sscanf(text, "%9lld%n", &value, &end) != 1 || text[end] ||
+        value < 1)
+        return qn_fail(QN_E_FORMAT, "no saved KV cache: tokens is %s",
+                       text ? text : "missing");
+    if (value > cache->shape.limit)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%lld saved tokens do not fit the context of %d", value,
+                       cache->shape.limit);
+    *out = (int)value;
+    return QN_OK;
+}
+
+/* A cache that is packed from some length on is saved as it is.  At just that
+ * length both can be. */
+static qn_status set_packed(qn_kv_cache *cache, const source *from, int length)
+{
+    const char *text = field(from, "packed");
+    bool packed = text && !strcmp(text, "yes");
+    int start = cache->shape.start;
+    if (!text || (packed ? length < start : length > start))
+        return qn_fail(QN_E_FORMAT,
+                       "saved KV cache: packed: not possible for %d tokens, "
+                       "found %s",
+                       length, text ? text : "nothing");
+    qn_kv_cache_restart(cache, packed);
+    return QN_OK;
+}
+
+static qn_status check_header(const header *h, const source *from)
+{
+    for (size_t i = 0; i < h->count; i++) {
+        const qn_kv_fact *f = &h->fields[i];
+        const char *found = field(from, f->name);
+        if (!found || strcmp(found, f->value))
+            return qn_fail(i ? QN_E_MISMATCH : QN_E_FORMAT,
+                           "saved KV cache: %s: expected %s, found %s", f->name,
+                           f->value, found ? found : "nothing");
+    }
+    return QN_OK;
+}
+
+/* The array of that name, with its bytes added to the checksum. */
+static qn_status take(source *from, mlx_array *out, const char *name,
+                      uint64_t *sum, mlx_stream s)
+{
+    if (mlx_map_string_to_array_get(out, from->arrays, name))
+        return qn_fail(QN_E_FORMAT, "saved KV cache: no tensor %s", name);
+    from->taken++;
+    qn_status status = sum_array(sum, *out, s);
+    /* The map lets go of it, so that the file is not held beside the cache. */
+    mlx_array nothing = mlx_array_new_bool(false);
+    if (!status)
+        status = qn_engine(
+            mlx_map_string_to_array_insert(from->arrays, name, nothing));
+    mlx_array_free(nothing);
+    return status;
+}
+
+static qn_status take_tokens(source *from, int32_t **ids, int length,
+                             uint64_t *sum, mlx_stream s)
+{
+    mlx_array tokens = mlx_array_new();
+    qn_status status = take(from, &tokens, "tokens", sum, s);
+    if (!status &&
+        (mlx_array_dtype(tokens) != MLX_UINT32 || mlx_array_ndim(tokens) != 1 ||
+         mlx_array_dim(tokens, 0) != length))
+        status =
+            qn_fail(QN_E_FORMAT, "saved KV cache: tokens: expected uint32 [%d]",
+                    length);
+    if (!status) {
+        const uint32_t *data = mlx_array_data_uint32(tokens);
+        *ids = qn_alloc((size_t)length * sizeof **ids);
+        status = data && *ids ? QN_OK : QN_E_NOMEM;
+        if (!status)
+            memcpy(*ids, data, (size_t)length * sizeof **ids);
+    }
+    mlx_array_free(tokens);
+    return status;
+}
+
+/* quern_kv_write checks types and shapes; that all have `length` tokens is
+ * seen here. */
+static qn_status check_tokens(mlx_array plane, const char *name, int length)
+{
+    if (mlx_array_ndim(plane) == 4 && mlx_array_dim(plane, 2) == length)
+        return QN_OK;
+    return qn_fail(QN_E_FORMAT, "saved KV cache: %s: expected %d tokens", name,
+                   length);
+}
+
+static qn_status take_layer(source *from, qn_kv_cache *cache, int layer,
+                            int length, uint64_t *sum, mlx_stream s)
+{
+    qn_kv_part *part = cache->parts[layer];
+    const qn_kv_scheme *scheme = part->kind->scheme(part);
+    mlx_vector_array planes = mlx_vector_array_new();
+    qn_status status = qn_engine_made(planes.ctx);
+    for (int i = 0; i < plane_count(scheme) && !status; i++) {
+        char name[NAME_SIZE];
+        full_name(name, layer, scheme, i);
+        mlx_array plane = mlx_array_new();
+        status = take(from, &plane, name, sum, s);
+        if (!status)
+            status = check_tokens(plane, name, length);
+        if (!status)
+            status = qn_engine(mlx_vector_array_append_value(planes, plane));
+        mlx_array_free(plane);
+    }
+    if (!status)
+        status = part->kind->write(part, planes, s);
+    if (planes.ctx)
+        mlx_vector_array_free(planes);
+    return status;
+}
+
+/* Nothing may be in the file that nobody asked for. */
+static qn_status check_rest(const source *from)
+{
+    mlx_map_string_to_array_iterator it =
+        mlx_map_string_to_array_iterator_new(from->arrays);
+    qn_status status = qn_engine_made(it.ctx);
+    size_t count = 0;
+    const char *name = NULL;
+    mlx_array value = mlx_array_new();
+    while (!status && !mlx_map_string_to_array_iterator_next(&name, &value, it))
+        count++;
+    mlx_array_free(value);
+    if (it.ctx)
+        mlx_map_string_to_array_iterator_free(it);
+    if (!status && count != from->taken)
+        status = qn_fail(QN_E_FORMAT,
+                         "saved KV cache: expected %zu tensors, found %zu",
+                         from->taken, count);
+    return status;
+}
+
+static qn_status check_sum(const source *from, uint64_t sum)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%016" PRIx64, sum);
+    const char *found = field(from, "checksum");
+    if (found && !strcmp(found, text))
+        return QN_OK;
+    return qn_fail(QN_E_FORMAT,
+                   "saved KV cache: the bytes have the checksum %s, the file "
+                   "says %s",
+                   text, found ? found : "nothing");
+}
+
+static qn_status restore(qn_kv_cache *cache, source *from, int32_t **ids,
+                         const qn_kv_fact *facts, size_t count, mlx_stream s)
+{
+    int length = 0;
+    header h = {0};
+    qn_status status = read_length(&length, cache, from);
+    if (!status)
+        status = set_packed(cache, from, length);
+    if (!status)
+        status = make_header(&h, cache, length, facts, count);
+    if (!status)
+        status = check_header(&h, from);
+    uint64_t sum = status ? 0 : sum_header(&h);
+    free_header(&h);
+    if (!status)
+        status = take_tokens(from, ids, length, &sum, s);
+    for (int i = 0; i < cache->count && !status; i++)
+        status = take_layer(from, cache, i, length, &sum, s);
+    if (!status)
+        status = check_rest(from);
+    if (!status)
+        status = check_sum(from, sum);
+    if (!status)
+        cache->length = length;
+    return status;
+}
+
+qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
+                           const qn_kv_fact *facts, size_t count, mlx_stream s)
+{
+    assert(!cache->length);
+    source from = {mlx_map_string_to_array_new(),
+                   mlx_map_string_to_string_new(), 0};
+    int32_t *found = NULL;
+    qn_status status = qn_engine(!from.arrays.ctx || !from.texts.ctx);
+    if (!status && !qn_path_exists(path))
+        status = qn_fail(QN_E_NOTFOUND, "no such file");
+    if (!status) {
+        status =
+            qn_engine(mlx_load_safetensors(&from.arrays, &from.texts, path, s));
+        /* The engine's checks of a file are the file's fault. */
+        if (status == QN_E_INTERNAL)
+            status = QN_E_FORMAT;
+    }
+    if (!status)
+        status = restore(cache, &from, &found, facts, count, s);
+    if (from.arrays.ctx)
+        mlx_map_string_to_array_free(from.arrays);
+    if (from.texts.ctx)
+        mlx_map_string_to_string_free(from.texts);
+    if (!status) {
+        *ids = found;
+        return QN_OK;
+    }
+    qn_free(found);
+    qn_kv_cache_reset(cache);
+    return qn_fail_where(status, "%s", path);
+}

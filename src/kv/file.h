@@ -1,0 +1,37 @@
+/* file.h: the saved form of a cache.
+ *
+ * A safetensors file with a tensor "tokens" (uint32) and, for each layer, the
+ * canonical planes of quern_kv_read ("layers.0.keys" and ".values"; with affine
+ * codes each with .scales and .biases; with turbo k_packed, k_scale, k_zero,
+ * v_packed, v_scale).  Its metadata has "format" (quern-kv-1), "kind",
+ * "layers", "kv_heads", "head_dim", "tokens", what the caller knows of the
+ * model, what computed it (release, MLX version, device and instruction set:
+ * other last bits, so another continuation), and a checksum (CRC-64) over all
+ * of it. */
+#ifndef QN_KV_FILE_H
+#define QN_KV_FILE_H
+
+#include "cache.h"
+
+/* Something that must be equal when the file is loaded, such as the digest of
+ * the model. */
+typedef struct qn_kv_fact {
+    const char *name, *value;
+} qn_kv_fact;
+
+/* Writes the tokens `ids`, as many as the cache has, and what is stored of
+ * them; a file of that name is replaced once all is written.  QN_E_ARG for an
+ * empty cache. */
+qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
+                           const int32_t *ids, const qn_kv_fact *facts,
+                           size_t count, mlx_stream s);
+
+/* Restores what was saved into `cache`, which must be empty; *ids becomes the
+ * tokens, as many as its length, which the caller frees (qn_free).  On failure
+ * the cache is empty.  QN_E_NOTFOUND; QN_E_FORMAT: cut short, or changed;
+ * QN_E_MISMATCH: of another model, kind, machine, or release, by the name of
+ * what differs; QN_E_UNSUPPORTED: longer than the cache may be. */
+qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
+                           const qn_kv_fact *facts, size_t count, mlx_stream s);
+
+#endif

@@ -1,0 +1,340 @@
+/* Saved caches: every kind comes back with the same bits out of attention, and
+ * a file that is cut, changed or of something else is refused. */
+#include "support/qn_test.h"
+
+#include "kv/cache.h"
+#include "kv/engine.h"
+#include "kv/file.h"
+
+#include <math.h>
+
+enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, LIMIT = 600 };
+
+static mlx_stream stream;
+static char *folder, *path;
+
+static const qn_kv_fact facts[] = {{"model", "abc"}, {"adapter", ""}};
+enum { FACTS = sizeof facts / sizeof *facts };
+
+static int open_all(void **state)
+{
+    (void)state;
+    if (qn_engine_start())
+        return 1;
+    stream = mlx_default_cpu_stream_new();
+    folder = temp_dir_new();
+    path = qn_path_join(folder, "cache.safetensors");
+    return !stream.ctx || !path;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    qn_free(path);
+    temp_dir_remove(folder);
+    return mlx_stream_free(stream);
+}
+
+static qn_kv_shape shape_of(const char *kind, int start)
+{
+    qn_kv_shape shape = {.layers = LAYERS,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = DIM,
+                         .start = start,
+                         .floats = MLX_FLOAT16,
+                         .step = 128,
+                         .limit = LIMIT};
+    check_status(qn_kv_scheme_parse(&shape.scheme, kind, MLX_FLOAT16), QN_OK);
+    check_status(qn_kv_scheme_fit(&shape.scheme, DIM), QN_OK);
+    if (!start)
+        shape.floats = shape.scheme.dtype;
+    return shape;
+}
+
+static qn_kv_cache *make(const qn_kv_shape *shape)
+{
+    qn_kv_cache *cache;
+    check_status(qn_kv_cache_new(&cache, shape), QN_OK);
+    return cache;
+}
+
+static mlx_array rows_of(int what, int heads, int layer, int first, int count)
+{
+    size_t size = (size_t)(heads * count * DIM);
+    float *data = malloc(size * sizeof *data);
+    assert_non_null(data);
+    for (size_t i = 0; i < size; i++)
+        data[i] = sinf((float)(what * 31 + layer * 17) + 0.37f * (float)i +
+                       1.7f * (float)first) *
+                  (1 + (float)(i % 7));
+    mlx_array x = mlx_array_new_data(data, (int[]){1, count, heads * DIM}, 3,
+                                     MLX_FLOAT32);
+    assert_non_null(x.ctx);
+    free(data);
+    return x;
+}
+
+/* The attention of `count` further tokens, layer by layer, at `out`. */
+static void step(qn_kv_cache *cache, int count, float *out)
+{
+    int first = qn_kv_cache_length(cache);
+    qn_attention how = {.heads = HEADS,
+                        .scale = 0.125f,
+                        .rope = {.dims = DIM, .base = 10000, .scale = 1}};
+    qn_kv_rows rows = {cache, count};
+    check_status(qn_kv_cache_settle(cache, stream), QN_OK);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        mlx_array q = rows_of(0, HEADS, layer, first, count);
+        mlx_array k = rows_of(1, KV_HEADS, layer, first, count);
+        mlx_array v = rows_of(2, KV_HEADS, layer, first, count);
+        mlx_array y = {NULL};
+        check_status(qn_kv_attend(&rows, 1, &y, layer, q, k, v, &how, stream),
+                     QN_OK);
+        mlx_array_free(q);
+        mlx_array_free(k);
+        mlx_array_free(v);
+        check_status(qn_engine(mlx_array_eval(y)), QN_OK);
+        if (out) {
+            size_t size = (size_t)(count * HEADS * DIM);
+            memcpy(out + (size_t)layer * size, mlx_array_data_float32(y),
+                   size * sizeof *out);
+        }
+        mlx_array_free(y);
+    }
+    qn_kv_cache_advance(cache, count);
+}
+
+static void fill_ids(int32_t *ids, int count)
+{
+    for (int i = 0; i < count; i++)
+        ids[i] = i * 3 + 1;
+}
+
+/* Saves `length` tokens, loads them, and goes on with both. */
+static void check_kind(const char *kind, int start, int length)
+{
+    enum { MORE = 3 };
+    static float before[LAYERS * MORE * HEADS * DIM],
+        after[LAYERS * MORE * HEADS * DIM];
+    static int32_t ids[LIMIT];
+    qn_kv_shape shape = shape_of(kind, start);
+    qn_kv_cache *one = make(&shape), *other = make(&shape);
+    int32_t *found = NULL;
+    for (int done = 0; done < length;) {
+        int left = length - done, room = qn_kv_cache_room(one);
+        int count = left < 100 ? left : 100;
+        if (room > 0 && room < count)
+            count = room;
+        step(one, count, NULL);
+        done += count;
+    }
+    fill_ids(ids, length);
+    check_status(qn_kv_cache_save(one, path, ids, facts, FACTS, stream), QN_OK);
+    check_status(qn_kv_cache_load(other, path, &found, facts, FACTS, stream),
+                 QN_OK);
+    assert_int_equal(qn_kv_cache_length(other), length);
+    assert_memory_equal(found, ids, (size_t)length * sizeof *ids);
+    qn_free(found);
+    for (int i = 0; i < 2; i++) {
+        int count = i ? 1 : MORE;
+        if (qn_kv_cache_room(one) > 0 && count > qn_kv_cache_room(one))
+            count = qn_kv_cache_room(one);
+        step(one, count, before);
+        step(other, count, after);
+        assert_memory_equal(before, after,
+                            (size_t)(LAYERS * count * HEADS * DIM) *
+                                sizeof *before);
+    }
+    qn_kv_cache_free(one);
+    qn_kv_cache_free(other);
+}
+
+static void test_every_kind_comes_back(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {
+        "f32",        "f16",        "bf16",       "affine8",    "affine4",
+        "turbo:k8v3", "turbo:k8v8", "turbo:k5v5", "turbo:k4v2", "turbo:k2v4"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        check_kind(kinds[i], 0, 1);
+        check_kind(kinds[i], 0, 257);
+    }
+}
+
+static void test_one_that_is_packed_late_comes_back(void **state)
+{
+    (void)state;
+    check_kind("turbo:k8v3", 50, 20);
+    check_kind("turbo:k8v3", 50, 50);
+    check_kind("turbo:k8v3", 50, 51);
+    check_kind("affine4", 50, 49);
+    check_kind("affine8", 50, 170);
+}
+
+/* ---- files that are refused ---- */
+
+static void save_one(const char *kind, int length)
+{
+    int32_t ids[LIMIT];
+    qn_kv_shape shape = shape_of(kind, 0);
+    qn_kv_cache *cache = make(&shape);
+    step(cache, length, NULL);
+    fill_ids(ids, length);
+    check_status(qn_kv_cache_save(cache, path, ids, facts, FACTS, stream),
+                 QN_OK);
+    qn_kv_cache_free(cache);
+}
+
+static void check_refused(const qn_kv_shape *shape, const qn_kv_fact *list,
+                          qn_status status, const char *part)
+{
+    qn_kv_cache *cache = make(shape);
+    int32_t *ids = NULL;
+    check_error(qn_kv_cache_load(cache, path, &ids, list, FACTS, stream),
+                status, part);
+    assert_string_equal(qn_error_where(), path);
+    assert_null(ids);
+    assert_int_equal(qn_kv_cache_length(cache), 0);
+    /* It can be used as if nothing had been tried. */
+    step(cache, 2, NULL);
+    qn_kv_cache_free(cache);
+}
+
+static void test_other_models_kinds_and_sizes_are_refused(void **state)
+{
+    (void)state;
+    save_one("turbo:k8v3", 40);
+    qn_kv_shape shape = shape_of("turbo:k8v4", 0);
+    check_refused(&shape, facts, QN_E_MISMATCH, "kind: expected turbo:k8v4");
+    shape = shape_of("f16", 0);
+    check_refused(&shape, facts, QN_E_MISMATCH, "found turbo:k8v3");
+    shape = shape_of("turbo", 7);
+    check_refused(&shape, facts, QN_E_MISMATCH, "kind_from");
+    shape = shape_of("turbo", 0);
+    shape.limit = 39;
+    check_refused(&shape, facts, QN_E_UNSUPPORTED, "40 saved tokens");
+    shape = shape_of("turbo", 0);
+    static const qn_kv_fact other[] = {{"model", "abd"}, {"adapter", ""}};
+    check_refused(&shape, other, QN_E_MISMATCH,
+                  "model: expected abd, found abc");
+    static const qn_kv_fact more[] = {{"model", "abc"}, {"profile", "x"}};
+    check_refused(&shape, more, QN_E_MISMATCH, "profile");
+    qn_kv_shape wide = shape_of("turbo", 0);
+    wide.layers = 3;
+    qn_kv_cache *cache = make(&wide);
+    int32_t *ids = NULL;
+    check_error(qn_kv_cache_load(cache, path, &ids, facts, FACTS, stream),
+                QN_E_MISMATCH, "layers: expected 3, found 2");
+    qn_kv_cache_free(cache);
+}
+
+static void test_nothing_to_save_or_load(void **state)
+{
+    (void)state;
+    qn_kv_shape shape = shape_of("f16", 0);
+    qn_kv_cache *cache = make(&shape);
+    int32_t *ids = NULL;
+    check_error(qn_kv_cache_save(cache, path, NULL, facts, FACTS, stream),
+                QN_E_ARG, "without tokens");
+    check_status(
+        qn_kv_cache_load(cache, "/nonexistent", &ids, facts, FACTS, stream),
+        QN_E_NOTFOUND);
+    qn_kv_cache_free(cache);
+}
+
+/* The saved file, cut or changed by the caller, is written back. */
+static void check_bytes(const char *data, size_t size, qn_status other)
+{
+    qn_kv_shape shape = shape_of("turbo", 0);
+    qn_kv_cache *cache = make(&shape);
+    int32_t *ids = NULL;
+    check_status(qn_file_write_atomic(path, data, size), QN_OK);
+    qn_status status =
+        qn_kv_cache_load(cache, path, &ids, facts, FACTS, stream);
+    if (status != QN_E_FORMAT && status != other) {
+        print_error("a broken file gave %s\n", qn_status_name(status));
+        fail();
+    }
+    assert_null(ids);
+    qn_kv_cache_free(cache);
+}
+
+static void test_cut_and_changed_files_are_refused(void **state)
+{
+    (void)state;
+    char *data;
+    size_t size;
+    save_one("turbo", 5);
+    check_status(qn_file_read(&data, &size, path, 1 << 24), QN_OK);
+    for (size_t cut = 0; cut < size; cut += cut < 1500 ? 7 : 401)
+        check_bytes(data, cut, QN_E_FORMAT);
+    /* Any byte: a changed field of the header is a mismatch, or a length that
+     * does not fit. */
+    for (size_t at = 0; at < size; at += at < 2500 ? 5 : 97) {
+        char before = data[at];
+        data[at] = (char)(before ^ 1);
+        check_bytes(data, size, QN_E_MISMATCH);
+        data[at] = before;
+    }
+    qn_free(data);
+}
+
+/* Something that nobody asked for. */
+static void test_further_tensors_are_refused(void **state)
+{
+    (void)state;
+    save_one("f16", 5);
+    mlx_map_string_to_array arrays = mlx_map_string_to_array_new();
+    mlx_map_string_to_string texts = mlx_map_string_to_string_new();
+    assert_int_equal(mlx_load_safetensors(&arrays, &texts, path, stream), 0);
+    mlx_array x = mlx_array_new_int(1);
+    assert_int_equal(mlx_map_string_to_array_insert(arrays, "more", x), 0);
+    char *longer = qn_path_join(folder, "longer.safetensors");
+    assert_int_equal(mlx_save_safetensors(longer, arrays, texts), 0);
+    mlx_array_free(x);
+    mlx_map_string_to_array_free(arrays);
+    mlx_map_string_to_string_free(texts);
+    assert_int_equal(rename(longer, path), 0);
+    qn_free(longer);
+    qn_kv_shape shape = shape_of("f16", 0);
+    check_refused(&shape, facts, QN_E_FORMAT, "expected 5 tensors, found 6");
+}
+
+/* ---- memory ---- */
+
+static qn_status save_and_load(void)
+{
+    static int32_t ids[8];
+    qn_kv_shape shape = shape_of("turbo", 0);
+    qn_kv_cache *cache = NULL;
+    int32_t *found = NULL;
+    qn_status status = qn_kv_cache_new(&cache, &shape);
+    if (!status)
+        status = qn_kv_cache_load(cache, path, &found, facts, FACTS, stream);
+    if (!status)
+        status = qn_kv_cache_save(cache, path, ids, facts, FACTS, stream);
+    qn_free(found);
+    qn_kv_cache_free(cache);
+    return status;
+}
+
+static void test_memory_may_run_out(void **state)
+{
+    (void)state;
+    save_one("turbo", 8);
+    each_alloc_may_fail(save_and_load);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_kind_comes_back),
+        cmocka_unit_test(test_one_that_is_packed_late_comes_back),
+        cmocka_unit_test(test_other_models_kinds_and_sizes_are_refused),
+        cmocka_unit_test(test_nothing_to_save_or_load),
+        cmocka_unit_test(test_cut_and_changed_files_are_refused),
+        cmocka_unit_test(test_further_tensors_are_refused),
+        cmocka_unit_test(test_memory_may_run_out),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
