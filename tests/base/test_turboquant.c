@@ -82,6 +82,14 @@ static void test_signs_are_those_of_the_generator(void **state)
     }
 }
 
+static void test_norms_are_rounded_once(void **state)
+{
+    (void)state;
+    foreach (i, dims)
+        assert_true(qn_tq_norm(dims[i]) ==
+                    (float)(1.0 / sqrt((double)dims[i])));
+}
+
 /* But for 3 bits, whose two outer ones differ in the last place. */
 static void test_boundaries_lie_in_the_middle(void **state)
 {
@@ -329,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_signs_are_those_of_the_generator),
         cmocka_unit_test(test_boundaries_lie_in_the_middle),
+        cmocka_unit_test(test_norms_are_rounded_once),
         cmocka_unit_test(test_pack),
         cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_keys),
