@@ -203,22 +203,29 @@ static void encode_affine(const qn_kv_side *s, int column, const float *x)
     }
 }
 
+void qn_kv_side_put(const qn_kv_side *s, int column, const uint8_t *codes,
+                    const uint16_t *const *factors)
+{
+    for (size_t i = 0; i < s->d; i += STEP)
+        put_step(s, column, i, codes + i);
+    for (int n = 0; n < s->factors; n++)
+        for (size_t g = 0; g < s->d / QN_TQ_GROUP; g++)
+            memcpy(factor_at(s, n, g, column), &factors[n][g],
+                   sizeof factors[n][g]);
+}
+
 static void encode_turbo(const qn_kv_side *s, int column, const float *x)
 {
     uint8_t codes[QN_TQ_MAX_DIM];
     uint16_t factor[2][QN_TQ_MAX_GROUPS];
+    const uint16_t *factors[2] = {factor[0], factor[1]};
     int d = (int)s->d;
     if (s->key)
         qn_tq_encode_key(codes, factor[0], factor[1], x, d, s->bits,
                          QN_TQ_GROUP, true);
     else
         qn_tq_encode_value(codes, factor[0], x, d, s->bits, QN_TQ_GROUP);
-    for (size_t i = 0; i < s->d; i += STEP)
-        put_step(s, column, i, codes + i);
-    for (int n = 0; n < s->factors; n++)
-        for (size_t g = 0; g < s->d / QN_TQ_GROUP; g++)
-            memcpy(factor_at(s, n, g, column), &factor[n][g],
-                   sizeof factor[n][g]);
+    qn_kv_side_put(s, column, codes, factors);
 }
 
 void qn_kv_side_encode(const qn_kv_side *s, int column, const float *x)

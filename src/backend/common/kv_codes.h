@@ -27,6 +27,11 @@ qn_kv_side qn_kv_side_of(const qn_kv_form *form, qn_array *const *arrays,
 void qn_kv_side_encode(const qn_kv_side *side, int column, const float *x);
 void qn_kv_side_decode(const qn_kv_side *side, int column, float *x);
 
+/* Stores d codes (those with a sign keep it) and d / group bits of float16 for
+ * each of the other arrays, of a turbo cache. */
+void qn_kv_side_put(const qn_kv_side *side, int column, const uint8_t *codes,
+                    const uint16_t *const *factors);
+
 /* The token's rows of the planes of KV_READ: at plane[0] those of the codes,
  * at [1] and [2] those of the other arrays. */
 void qn_kv_side_read(const qn_kv_side *side, int column, char *const *plane);

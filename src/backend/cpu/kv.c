@@ -9,6 +9,7 @@
 #include "backend/common/kv.h"
 #include "backend/common/kv_codes.h"
 #include "backend/cpu/kernels/rows/rows.h"
+#include "backend/cpu/kernels/turbo/turbo.h"
 #include "backend/ref/loops.h"
 #include "base/alloc.h"
 #include "ops/params.h"
@@ -34,6 +35,8 @@ typedef struct kv_run {
     char *turned; /* q after the rotary embedding; NULL: there is none */
     const float *turn;
     qn_array *const *caches;
+    const qn_turbo_kernel *turbo; /* NULL: no turbo caches */
+    float signs[QN_TQ_MAX_DIM];
     char *scratch; /* per worker: angles and two rows */
     size_t scratch_stride;
 } kv_run;
@@ -128,6 +131,24 @@ static const void *as_stored(const kv_run *run, const void *from,
     return to;
 }
 
+/* A key or a value (floats) of one head into a turbo cache. */
+static void put_turbo(const kv_run *run, qn_array *const *arrays, bool key,
+                      int head, int position, const float *x)
+{
+    uint8_t codes[QN_TQ_MAX_DIM];
+    uint16_t factor[2][QN_TQ_MAX_GROUPS];
+    const uint16_t *factors[2] = {factor[0], factor[1]};
+    const qn_kv_form *f = &run->p->form;
+    qn_kv_side side = qn_kv_side_of(f, arrays, key, head, position);
+    if (key)
+        run->turbo->encode_key(codes, factor[0], factor[1], x, f->head_dim,
+                               f->key_bits, QN_TQ_GROUP, true);
+    else
+        run->turbo->encode_value(codes, factor[0], x, run->signs, f->head_dim,
+                                 f->value_bits, QN_TQ_GROUP);
+    qn_kv_side_put(&side, position % QN_KV_BLOCK, codes, factors);
+}
+
 static void store_row(const kv_run *run, size_t row, int sequence, int position,
                       const row_room *room)
 {
@@ -153,7 +174,12 @@ static void store_row(const kv_run *run, size_t row, int sequence, int position,
         }
         k = as_stored(run, k, room, room->stored[0]);
         v = as_stored(run, v, room, room->stored[1]);
-        qn_kv_put(&p->form, arrays, (int)h, position, k, v);
+        if (run->turbo) {
+            put_turbo(run, arrays, true, (int)h, position, k);
+            put_turbo(run, arrays, false, (int)h, position, v);
+        } else {
+            qn_kv_put(&p->form, arrays, (int)h, position, k, v);
+        }
     }
 }
 
@@ -272,6 +298,8 @@ static qn_status attend(const kv_run *run, qn_array *out, const float *sinks)
     for (int i = 0; i < p->count; i++) {
         set_up_part(run, &parts[i], i, row, qn_array_data(out));
         parts[i].job.sinks = sinks;
+        parts[i].job.turbo = run->turbo;
+        parts[i].job.signs = run->signs;
         row += (size_t)p->steps[i].count;
     }
     qn_status status = qn_cpu_attend(parts, (size_t)p->count);
@@ -353,6 +381,10 @@ qn_status qn_cpu_kv_attention(qn_node *node, bool *done)
                   .q = qn_array_data(in[0]),
                   .k = qn_array_data(in[1]),
                   .v = qn_array_data(in[2])};
+    if (p->form.key_bits) {
+        run.turbo = qn_turbo_pick();
+        qn_tq_sign_floats(run.signs, p->form.head_dim);
+    }
     for (int i = 0; i < p->count; i++)
         run.count += (size_t)p->steps[i].count;
     qn_status status = open_caches(node, first);

@@ -34,6 +34,7 @@
 #define QN_CPU_ATTENTION_H
 
 #include "backend/cpu/kernels/kvcodes/kvcodes.h"
+#include "backend/cpu/kernels/turbo/turbo.h"
 #include "base/cpu.h"
 #include "core/dtype.h"
 
@@ -63,10 +64,13 @@ typedef struct qn_attention {
     /* Element (key, i) of chunk c is at c * chunk * d + i * chunk + key. */
     bool k_blocks;
     /* Not NULL: keys and values are packed, and this computes their products;
-     * k and v are not read.  Turbo values are rotated, and so are sums of them
-     * until a row is finished. */
+     * k and v are not read. */
     const qn_kvcodes_kernel *codes;
     qn_kvcodes keys_packed, values_packed;
+    /* Not NULL: values are rotated, and so are sums of them until a row is
+     * finished; with the signs that its functions take. */
+    const qn_turbo_kernel *turbo;
+    const float *signs;
     const void *mask; /* NULL: none; bool or floating */
     int64_t mask_query, mask_head, mask_key;
     const float *sinks; /* NULL: none; one per head of the group */
