@@ -725,6 +725,143 @@ static void test_fallback_planes(void **state)
     free(out);
 }
 
+/* ---- memory ---- */
+
+static size_t active_memory(void)
+{
+    size_t bytes = 0;
+    check_ok(mlx_get_active_memory(&bytes));
+    return bytes;
+}
+
+/* Bytes of a token and head, as the allocator counts them. */
+static double token_bytes(const quern_kv_form *form)
+{
+    enum { TOKENS = 8192 };
+    int capacity = 0;
+    mlx_vector_array cache = mlx_vector_array_new(), none = {NULL};
+    /* Blocks that the allocator keeps may be larger than what is asked for. */
+    check_ok(mlx_clear_cache());
+    size_t before = active_memory();
+    check_ok(quern_kv_room(&cache, &capacity, form, none, TOKENS, stream));
+    check_ok(mlx_eval(cache));
+    size_t bytes = active_memory() - before;
+    check_ok(mlx_vector_array_free(cache));
+    assert_int_equal(capacity, TOKENS);
+    return (double)bytes / TOKENS / form->kv_heads;
+}
+
+/* turboquant.md, 12, and what an affine cache with groups of 64 takes.  Blocks
+ * of memory are whole pages: up to one more for an array. */
+static void test_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        int d, key_bits, value_bits, bytes;
+    } turbo[] = {
+        {64, 8, 8, 140}, {64, 8, 3, 100},  {64, 5, 4, 84},   {64, 4, 3, 68},
+        {64, 2, 2, 44},  {128, 8, 3, 200}, {256, 4, 4, 304}, {512, 8, 5, 928},
+    };
+    double page = 16384.0 / 8192 / KV;
+    for (size_t i = 0; i < sizeof turbo / sizeof *turbo; i++) {
+        quern_kv_form f = TURBO(turbo[i].key_bits, turbo[i].value_bits);
+        f.head_dim = turbo[i].d;
+        double found = token_bytes(&f);
+        assert_true(found >= turbo[i].bytes);
+        assert_true(found <= turbo[i].bytes + 5 * page);
+    }
+    quern_kv_form f = AFFINE(MLX_FLOAT16, 8, 64);
+    double found = token_bytes(&f);
+    assert_true(found >= 136 && found <= 136 + 6 * page);
+    f = (quern_kv_form)FLOATS(MLX_FLOAT16);
+    found = token_bytes(&f);
+    assert_true(found >= 256 && found <= 256 + 2 * page);
+}
+
+/* ---- other shapes ---- */
+
+typedef struct shape {
+    int heads, kv_heads, d;
+} shape;
+
+/* Rows begin .. end of a sequence over a cache, at `out`. */
+static void run_rows(sequence *s, const shape *h, const quern_kv_form *f,
+                     const quern_kv_options *o, int begin, int end, float *out)
+{
+    mlx_array x[3], y = mlx_array_new();
+    make_room(&own, s, f, end);
+    for (int what = 0; what < 3; what++) {
+        int width = (what ? h->kv_heads : h->heads) * h->d;
+        float *rows = malloc((size_t)((end - begin) * width) * sizeof *rows);
+        assert_non_null(rows);
+        for (int t = begin; t < end; t++)
+            for (int i = 0; i < width; i++)
+                rows[(t - begin) * width + i] = number(h->d, what, t, i);
+        x[what] = mlx_array_new_data(rows, (int[]){1, end - begin, width}, 3,
+                                     MLX_FLOAT32);
+        free(rows);
+    }
+    quern_kv_step step = {s->cache, begin, end - begin};
+    check_ok(quern_kv_attention(&y, x[0], x[1], x[2], f, &step, 1, o, stream));
+    check_ok(mlx_array_eval(y));
+    memcpy(out, mlx_array_data_float32(y), mlx_array_nbytes(y));
+    s->length = end;
+    check_ok(mlx_array_free(y));
+    for (int what = 0; what < 3; what++)
+        check_ok(mlx_array_free(x[what]));
+}
+
+/* Heads of other sizes and groups of other numbers of heads: token by token as
+ * in one piece. */
+static void test_other_shapes(void **state)
+{
+    (void)state;
+    enum { LENGTH = 139 };
+    static const shape shapes[] = {
+        {1, 1, 512}, {4, 4, 64},  {8, 1, 64},   {5, 1, 128},
+        {7, 1, 64},  {8, 2, 128}, {12, 2, 256}, {9, 3, 64},
+    };
+    static const quern_kv_form kinds[] = {
+        FLOATS(MLX_FLOAT16),
+        AFFINE(MLX_BFLOAT16, 8, 32),
+        AFFINE(MLX_FLOAT32, 4, 64),
+        TURBO(8, 3),
+        TURBO(5, 8),
+        TURBO(4, 5),
+        TURBO(2, 2),
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            const shape *h = &shapes[i];
+            quern_kv_form f = kinds[k];
+            f.kv_heads = h->kv_heads;
+            f.head_dim = h->d;
+            quern_kv_options o = variant((int)(i + k) % 2);
+            o.heads = h->heads;
+            o.rope_dims = o.rope_dims ? h->d : 0;
+            o.window = (int)k % 3 * 50;
+            size_t row = (size_t)(h->heads * h->d);
+            float *whole = malloc(LENGTH * row * sizeof *whole);
+            float *pieces = malloc(LENGTH * row * sizeof *pieces);
+            assert_non_null(whole);
+            assert_non_null(pieces);
+            sequence one = {{NULL}, 0, 0}, other = {{NULL}, 0, 0};
+            check_ok(quern_set_threads(1));
+            run_rows(&one, h, &f, &o, 0, LENGTH, whole);
+            for (int at = 0, n = 1; at < LENGTH; at += n, n = 1 + n * 5 % 17) {
+                int end = at + n < LENGTH ? at + n : LENGTH;
+                check_ok(quern_set_threads(1 + at % 8));
+                run_rows(&other, h, &f, &o, at, end, pieces + (size_t)at * row);
+            }
+            assert_memory_equal(whole, pieces, LENGTH * row * sizeof *whole);
+            drop_sequence(&one);
+            drop_sequence(&other);
+            free(whole);
+            free(pieces);
+        }
+    check_ok(quern_set_threads(0));
+}
+
 static void test_wrong_planes_are_refused(void **state)
 {
     (void)state;
@@ -837,6 +974,8 @@ int main(void)
         cmocka_unit_test(test_turbo_bytes),
         cmocka_unit_test(test_planes_there_and_back),
         cmocka_unit_test(test_fallback_planes),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_other_shapes),
         cmocka_unit_test(test_wrong_planes_are_refused),
         cmocka_unit_test(test_wrong_calls_are_refused),
     };
