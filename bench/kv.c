@@ -1,14 +1,15 @@
 /* kv.c: the packed KV cache beside the limits of this machine.
  *
  *   quern-bench-kv [TOKENS]
- *   quern-bench-kv attention
+ *   quern-bench-kv attention | tokens
  *
  * Decoding: GB/s, bytes read and written, beside what all threads read from
  * memory in the same minute.  Encoding one token: microseconds, and the share
- * of a decode step of the demo model.  Attention: kv_attention.c.  Lines take
- * turns; the median of their rounds counts.  Exits with 1 where a line misses
- * its limit. */
+ * of a decode step of the demo model.  Attention: kv_attention.c; masks of
+ * tokens: kv_tokens.c.  Lines take turns; the median of their rounds counts.
+ * Exits with 1 where a line misses its limit. */
 #include "kv_attention.h"
+#include "kv_tokens.h"
 
 #include "backend/cpu/kernels/turbo/turbo.h"
 #include "backend/cpu/pool.h"
@@ -264,14 +265,20 @@ static void bench_encoding(int key_bits, int value_bits)
 int main(int argc, char **argv)
 {
     bool attention_only = argc > 1 && !strcmp(argv[1], "attention");
-    int tokens = argc > 1 && !attention_only ? atoi(argv[1]) : 8192;
+    bool masks_only = argc > 1 && !strcmp(argv[1], "tokens");
+    bool part = attention_only || masks_only;
+    int tokens = argc > 1 && !part ? atoi(argv[1]) : 8192;
     if (tokens < 1) {
-        fprintf(stderr, "usage: quern-bench-kv [TOKENS | attention]\n");
+        fprintf(stderr,
+                "usage: quern-bench-kv [TOKENS | attention | tokens]\n");
         return 2;
     }
     stream = mlx_default_cpu_stream_new();
-    missed += bench_kv_attention(stream);
-    if (!attention_only) {
+    if (!masks_only)
+        missed += bench_kv_attention(stream);
+    if (!attention_only)
+        missed += bench_kv_tokens(stream);
+    if (!part) {
         bench_decoding(tokens, 8, 3);
         bench_decoding(tokens, 4, 2);
         bench_encoding(8, 3);

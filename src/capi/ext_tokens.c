@@ -7,38 +7,59 @@
 #include <limits.h>
 #include <string.h>
 
+/* A new row-major array to be filled. */
+static qn_status fresh(qn_array **out, const int *shape, int ndim,
+                       qn_dtype dtype)
+{
+    qn_array *array;
+    qn_status status = qn_array_new(&array, dtype, shape, ndim);
+    if (status)
+        return status;
+    status = qn_array_alloc(array);
+    if (status) {
+        qn_array_delete(array);
+        return status;
+    }
+    qn_array_set_ready(array);
+    *out = array;
+    return QN_OK;
+}
+
 /* The masks as arrays: their words, and which of them are missing (NULL where
  * none is). */
 static qn_status read_masks(qn_array **words, qn_array **open,
                             const int32_t *const *rows, size_t count,
                             size_t width)
 {
-    int shape[] = {(int)count, (int)width};
-    size_t row = width * sizeof **rows, size;
-    bool any = false;
-    if (count > INT_MAX || width > INT_MAX || !qn_mul_size(&size, count, row))
+    size_t row = width * sizeof **rows, missing = 0;
+    if (count > INT_MAX || width > INT_MAX)
         return qn_fail(
             QN_E_ARG, "[token_bitmask] Expected masks, found %zu of %zu words.",
             count, width);
-    uint8_t *missing = qn_calloc(count + 1, 1);
-    char *data = qn_calloc(size + 1, 1);
-    qn_status status = missing && data ? QN_OK : QN_E_NOMEM;
-    for (size_t i = 0; i < count && !status; i++) {
-        missing[i] = !rows[i];
-        any |= !rows[i];
-        if (rows[i] && row)
-            memcpy(data + i * row, rows[i], row);
+    int shape[] = {(int)count, (int)width};
+    for (size_t i = 0; i < count; i++)
+        missing += !rows[i];
+    qn_status status = fresh(words, shape, 2, QN_UINT32);
+    if (status)
+        return status;
+    char *to = qn_array_data(*words);
+    for (size_t i = 0; i < count && row; i++) {
+        if (rows[i])
+            memcpy(to + i * row, rows[i], row);
+        else
+            memset(to + i * row, 0xff, row);
     }
-    if (!status)
-        status = qn_array_from_data(words, data, shape, 2, QN_UINT32);
-    if (!status && any) {
-        status = qn_array_from_data(open, missing, shape, 1, QN_BOOL);
-        if (status)
-            qn_array_unref(*words);
+    if (!missing)
+        return QN_OK;
+    status = fresh(open, shape, 1, QN_BOOL);
+    if (status) {
+        qn_array_unref(*words);
+        return status;
     }
-    qn_free(missing);
-    qn_free(data);
-    return status;
+    uint8_t *flags = qn_array_data(*open);
+    for (size_t i = 0; i < count; i++)
+        flags[i] = !rows[i];
+    return QN_OK;
 }
 
 int quern_apply_token_bitmask_rows(mlx_array *res, const mlx_array logits,

@@ -423,9 +423,6 @@ qn_status qn_op_sdpa(qn_array **out, qn_array *q, qn_array *k, qn_array *v,
     if (p.causal && mask)
         return qn_fail(QN_E_ARG, "[%s] mask_mode 'causal' takes no mask array.",
                        sdpa_name);
-    if (!p.causal && *mask_mode && !mask)
-        return qn_fail(QN_E_ARG, "[%s] mask_mode 'array' needs a mask array.",
-                       sdpa_name);
     qn_status status = check_sdpa(q, k, v);
     if (status)
         return status;

@@ -1,6 +1,6 @@
 /* Copies with storage of their own, ranges that are kept, and products by
  * rows, in both forms (ext_forms.h). */
-#include "capi.h"
+#include "arrays.h"
 
 #include "capi/ext_arange.h"
 

@@ -1,6 +1,6 @@
 /* Masks of tokens and the choice of one, in both forms (ext_forms.h), against
  * the ordinary operations that they stand for. */
-#include "capi.h"
+#include "arrays.h"
 
 #include "ext_forms.h"
 

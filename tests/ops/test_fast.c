@@ -252,7 +252,6 @@ static void test_attention_refuses(void **state)
                 counted(QN_FLOAT32, SHAPE(3, 5)), NULL));
     REFUSE("invalid shape for sinks (3)",
            SDPA(q, k, v, "", NULL, LINE(QN_FLOAT32, 1, 2, 3)));
-    REFUSE("'array' needs a mask", SDPA(q, k, v, "array", NULL, NULL));
     REFUSE("'causal' takes no mask",
            SDPA(q, k, v, "causal", counted(QN_BOOL, SHAPE(3, 5)), NULL));
 #undef SDPA

@@ -75,8 +75,12 @@ void qn_token_mask(const qn_token_rows *rows, size_t i, const uint32_t *words,
 
 typedef struct mask_job {
     qn_token_rows rows;
-    const uint32_t *words; /* [masks, width], width enough for a row */
-    size_t masks, width;
+    size_t masks;
+    const uint32_t *words; /* of mask 0; the next is `step` on */
+    int64_t step;
+    const uint8_t *open; /* where not 0, `ones` is the mask; NULL: nowhere */
+    int64_t open_step;
+    const uint32_t *ones;
     void *out;
 } mask_job;
 
@@ -85,41 +89,56 @@ static void mask_range(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     const mask_job *job = ctx;
     size_t blocks = qn_token_blocks(&job->rows);
+    size_t together = job->rows.count / job->masks;
     for (size_t i = begin; i < end; i++) {
-        size_t mask = i / blocks / (job->rows.count / job->masks);
-        qn_token_mask(&job->rows, i, job->words + mask * job->width, job->out);
+        int64_t mask = (int64_t)(i / blocks / together);
+        bool open = job->open && job->open[mask * job->open_step];
+        qn_token_mask(&job->rows, i,
+                      open ? job->ones : job->words + mask * job->step,
+                      job->out);
     }
 }
 
-/* The masks with every word that a row needs: those that are missing are 0, and
- * all bits of an open mask are 1. */
-static qn_status whole_masks(mask_job *job, qn_buffer **held,
-                             const qn_node *node)
+/* Words as rows of neighbours that reach to the end of the vocabulary: where
+ * they lie, or copied (*held), those that are missing being 0; and a mask of
+ * ones where one is open. */
+static qn_status need_words(mask_job *job, qn_buffer **held,
+                            const qn_node *node)
 {
     const qn_array *words = node->inputs[1];
-    const qn_array *open = node->ninputs > 2 ? node->inputs[2] : NULL;
-    size_t given = (size_t)words->shape[1], bytes;
-    job->masks = (size_t)words->shape[0];
-    job->width = (job->rows.n + 31) / 32;
-    if (!qn_mul_size(&bytes, job->masks, job->width * sizeof(uint32_t)))
-        return qn_fail(QN_E_NOMEM, "cpu: %zu masks", job->masks);
+    size_t width = (job->rows.n + 31) / 32, given = (size_t)words->shape[1];
+    bool there = given >= width && (words->strides[1] == 1 || width == 1);
+    size_t masks = (size_t)words->shape[0], copies = there ? 0 : masks, bytes;
+    job->masks = masks;
+    if (node->ninputs > 2) {
+        job->open = qn_array_data(node->inputs[2]);
+        job->open_step = node->inputs[2]->strides[0];
+    }
+    size_t rows = copies + (job->open != NULL);
+    job->words = there ? qn_array_data(words) : NULL;
+    job->step = words->strides[0];
+    if (!rows)
+        return QN_OK;
+    if (!qn_mul_size(&bytes, rows, width * sizeof(uint32_t)))
+        return qn_fail(QN_E_NOMEM, "cpu: %zu masks", rows);
     qn_status status = qn_buffer_new(held, bytes);
     if (status)
         return status;
     uint32_t *to = (*held)->data;
-    job->words = to;
-    for (size_t m = 0; m < job->masks; m++)
-        for (size_t w = 0; w < job->width; w++, to++) {
-            *to = 0;
-            if (open && *(const uint8_t *)qn_element(
-                            open, (int64_t)m * open->strides[0]))
-                *to = UINT32_MAX;
-            else if (w < given)
-                memcpy(to,
-                       qn_element(words, (int64_t)m * words->strides[0] +
-                                             (int64_t)w * words->strides[1]),
-                       sizeof *to);
-        }
+    job->ones = to + copies * width;
+    memset(to, 0, bytes);
+    if (job->open)
+        memset(to + copies * width, 0xff, width * sizeof *to);
+    for (size_t m = 0; m < copies; m++)
+        for (size_t w = 0; w < width && w < given; w++)
+            memcpy(&to[m * width + w],
+                   qn_element(words, (int64_t)m * words->strides[0] +
+                                         (int64_t)w * words->strides[1]),
+                   sizeof *to);
+    if (copies) {
+        job->words = to;
+        job->step = (int64_t)width;
+    }
     return QN_OK;
 }
 
@@ -131,9 +150,10 @@ qn_status qn_cpu_token_bitmask(qn_node *node, bool *done)
     mask_job job;
     qn_buffer *held = NULL;
     *done = true;
+    memset(&job, 0, sizeof job);
     job.rows = qn_token_rows_of(qn_array_data(in), in->dtype, in->ndim,
                                 in->shape, in->strides);
-    qn_status status = whole_masks(&job, &held, node);
+    qn_status status = need_words(&job, &held, node);
     if (status)
         return status;
     /* Over the input where blocks lie as the output's do. */

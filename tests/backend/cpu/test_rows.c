@@ -3,6 +3,7 @@
 #include "support/qn_cpu_test.h"
 
 #include "backend/cpu/kernels/rows/rows.h"
+#include "base/f16.h"
 
 enum { LONGEST = 300 };
 
@@ -524,6 +525,72 @@ static void test_a_position_turns_alike_everywhere(void **state)
     qn_array_unref(x);
 }
 
+/* Every pattern of 16 bits with its bit set and not, as the sum of floats
+ * rounded again; then every length up to 100. */
+static void check_half_masks(const qn_rows_kernel *kernel, qn_dtype type)
+{
+    enum { ALL = 65536 };
+    static uint16_t x[ALL], y[ALL];
+    static uint32_t words[ALL / 32];
+    bool f16 = type == QN_FLOAT16;
+    for (int i = 0; i < ALL; i++)
+        x[i] = (uint16_t)i;
+    for (int way = 0; way < 2; way++) {
+        for (int w = 0; w < ALL / 32; w++)
+            words[w] = way ? 0x5a5a5a5a : ~UINT32_C(0x5a5a5a5a);
+        kernel->mask(y, x, ALL, words, type);
+        for (int i = 0; i < ALL; i++) {
+            float wide = f16 ? qn_f16_to_f32(x[i]) : qn_bf16_to_f32(x[i]);
+            float sum = wide + (words[0] >> i % 32 & 1 ? 0.0f : -INFINITY);
+            if (isnan(sum))
+                assert_true(f16 ? (y[i] & 0x7fff) > 0x7c00 : y[i] == 0x7fc0);
+            else
+                assert_int_equal(y[i], f16 ? qn_f32_to_f16(sum)
+                                           : qn_f32_to_bf16(sum));
+        }
+    }
+    for (size_t n = 0; n <= 100; n++) {
+        uint16_t once[101];
+        memset(once, 0x11, sizeof once);
+        kernel->mask(once, x, n, words, type);
+        assert_memory_equal(once, y, n * sizeof *once);
+        for (size_t i = n; i < 101; i++)
+            assert_int_equal(once[i], 0x1111);
+    }
+}
+
+static void check_masks(const qn_rows_kernel *kernel)
+{
+    enum { N = 200 };
+    static const float special[] = {0.0f, -0.0f,     1.5f,
+                                    NAN,  -INFINITY, INFINITY};
+    float x[N], y[N + 1];
+    uint32_t words[N / 32 + 1];
+    check_half_masks(kernel, QN_FLOAT16);
+    check_half_masks(kernel, QN_BFLOAT16);
+    for (int i = 0; i < N; i++)
+        x[i] = special[i % 6];
+    for (int w = 0; w <= N / 32; w++)
+        words[w] = (uint32_t)(w + 1) * 0x9e3779b9u;
+    for (size_t n = 0; n <= N; n++) {
+        y[n] = 77;
+        kernel->mask(y, x, n, words, QN_FLOAT32);
+        assert_true(y[n] == 77);
+        for (size_t i = 0; i < n; i++) {
+            bool allowed = words[i / 32] >> i % 32 & 1;
+            float sum = x[i] + (allowed ? 0.0f : -INFINITY);
+            assert_true(isnan(sum) ? isnan(y[i])
+                                   : !memcmp(&sum, &y[i], sizeof sum));
+        }
+    }
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    each_kernel(check_masks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_extremes_and_their_places),
         cmocka_unit_test(test_angles_are_exact),
         cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_masks),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_special_rows),
         cmocka_unit_test(test_rope_agrees_with_the_reference),
