@@ -709,6 +709,38 @@ static void test_nothing_leaks(void **state)
     unpack(p);
 }
 
+static mlx_array kept_array;
+static packed kept_weights;
+
+/* A range that is kept, a copy, rows; QN_E_NOMEM where one call failed. */
+static qn_status make_once(void)
+{
+    mlx_array x = mlx_array_new(), y = mlx_array_new(), z = mlx_array_new();
+    int failed =
+        quern_arange(&x, 0, 70000, 1, MLX_INT32, stream) ||
+        quern_materialize(&y, kept_array, stream) || mlx_array_eval(y) ||
+        quern_quantized_matmul_rows(&z, y, kept_weights.w, kept_weights.scales,
+                                    kept_weights.biases, 32, 4, "affine",
+                                    stream) ||
+        mlx_array_eval(z);
+    mlx_array_free(x);
+    mlx_array_free(y);
+    mlx_array_free(z);
+    quern_arange_cache_clear();
+    return failed ? QN_E_NOMEM : QN_OK;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    kept_weights = pack(5, 64, 32, 4, MLX_FLOAT32);
+    kept_array = random_array((int[]){2, 64}, 2, MLX_FLOAT32, 20);
+    each_alloc_may_fail(make_once);
+    assert_int_equal(qn_ranges_kept().entries, 0);
+    mlx_array_free(kept_array);
+    unpack(kept_weights);
+}
+
 int main(void)
 {
     stream = mlx_default_cpu_stream_new();
@@ -731,6 +763,7 @@ int main(void)
         cmocka_unit_test_setup(test_untransposed_products, capi_setup),
         cmocka_unit_test_setup(test_refused_rows, capi_setup),
         cmocka_unit_test_setup(test_nothing_leaks, capi_setup),
+        cmocka_unit_test_setup(test_every_allocation_may_fail, capi_setup),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     mlx_stream_free(stream);

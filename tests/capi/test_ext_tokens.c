@@ -456,6 +456,30 @@ static void test_nothing_leaks(void **state)
     mlx_array_free(x);
 }
 
+static mlx_array kept_logits;
+
+/* Masks of some rows and the choice; QN_E_NOMEM where one call failed. */
+static qn_status choose_once(void)
+{
+    const int32_t words[] = {-2, -1, 7};
+    const int32_t *rows[] = {words, NULL};
+    mlx_array x = mlx_array_new(), y = mlx_array_new();
+    int failed =
+        quern_apply_token_bitmask_rows(&x, kept_logits, rows, 2, 2, stream) ||
+        quern_normalized_argmax(&y, x, stream) || mlx_array_eval(y);
+    mlx_array_free(x);
+    mlx_array_free(y);
+    return failed ? QN_E_NOMEM : QN_OK;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    kept_logits = random_array((int[]){2, 90}, 2, MLX_BFLOAT16, 9);
+    each_alloc_may_fail(choose_once);
+    mlx_array_free(kept_logits);
+}
+
 int main(void)
 {
     stream = mlx_default_cpu_stream_new();
@@ -476,6 +500,7 @@ int main(void)
                                capi_setup),
         cmocka_unit_test_setup(test_refused_choices, capi_setup),
         cmocka_unit_test_setup(test_nothing_leaks, capi_setup),
+        cmocka_unit_test_setup(test_every_allocation_may_fail, capi_setup),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     mlx_stream_free(stream);
