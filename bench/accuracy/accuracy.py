@@ -40,7 +40,8 @@ KINDS = ("f16", "bf16", "affine8", "affine4", "turbo:k8v8", "turbo:k8v5",
          "turbo:k8v4", "turbo:k8v3", "turbo:k8v2", "turbo:k5v4", "turbo:k4v4",
          "turbo:k4v3", "turbo:k2v2")
 # kind: bounds of the mean divergence and of the agreement
-KIND_BOUNDS = {"f16": (1e-6, 0.99), "affine8": (1e-2, 0.95)}
+KIND_BOUNDS = {"f16": (1e-5, 0.99), "affine8": (5e-3, 0.97),
+               "turbo:k8v8": (5e-3, 0.97), "turbo:k8v4": (5e-2, 0.9)}
 
 
 def texts():
