@@ -506,6 +506,73 @@ static void test_launches_by_value(void **state)
     mlx_array_free(y);
 }
 
+/* a * a - b. */
+static int square_less(const quern_kernel_args *args)
+{
+    const float *a = args->in[0].data, *b = args->in[1].data;
+    float *y = args->out[0].data;
+    for (int i = 0; i < args->out[0].shape[0]; i++)
+        y[i] = a[i] * a[i] - b[i];
+    return 0;
+}
+
+/* A product rounds before it is added to: with one rounding 2^-24 were left. */
+static void test_products_are_not_fused(void **state)
+{
+    (void)state;
+    const int n = 1;
+    const float a = 1 + 0x1p-12F, b = 1 + 0x1p-11F;
+    check_ok(quern_kernel_register("test_capi_square_less", square_less));
+    mlx_array in[] = {mlx_array_new_data(&a, &n, 1, MLX_FLOAT32),
+                      mlx_array_new_data(&b, &n, 1, MLX_FLOAT32)};
+    mlx_array y = apply(metal("test_capi_square_less", 2, true),
+                        config_of(MLX_FLOAT32, 1, 1, 1), in, 2);
+    check_ok(mlx_array_eval(y));
+    assert_true(mlx_array_data_float32(y)[0] == 0);
+    mlx_array_free(y);
+    mlx_array_free(in[0]);
+    mlx_array_free(in[1]);
+}
+
+/* Kernels of one name, whatever their sources, keep to their own launches. */
+static void test_launches_of_one_name_stay_apart(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {"y = 3 * a;", "y = 7 * a;"};
+    static const char *const in[] = {"a"}, *const out[] = {"y"};
+    static const int factors[] = {3, 7}, n = 8;
+    check_ok(quern_kernel_register("test_capi_scale", scale));
+    mlx_array x = floats(n), y[2];
+    mlx_vector_array list = mlx_vector_array_new_data(&x, 1);
+    mlx_vector_array made = mlx_vector_array_new();
+    mlx_vector_string ins = names(in, 1), outs = names(out, 1);
+    for (int i = 0; i < 2; i++) {
+        mlx_fast_cuda_kernel_config c = mlx_fast_cuda_kernel_config_new();
+        mlx_fast_cuda_kernel kernel = mlx_fast_cuda_kernel_new(
+            "test_capi_scale", ins, outs, sources[i], "", true, 4096);
+        check_ok(
+            mlx_fast_cuda_kernel_config_add_output_arg(c, &n, 1, MLX_FLOAT32));
+        check_ok(mlx_fast_cuda_kernel_config_set_grid(c, n, 1, 1));
+        check_ok(mlx_fast_cuda_kernel_config_set_thread_group(c, 3, 1, 1));
+        check_ok(mlx_fast_cuda_kernel_config_add_template_arg_int(c, "K",
+                                                                  factors[i]));
+        check_ok(mlx_fast_cuda_kernel_apply(&made, kernel, list, c, stream));
+        y[i] = mlx_array_new();
+        check_ok(mlx_vector_array_get(&y[i], made, 0));
+        mlx_fast_cuda_kernel_free(kernel);
+        mlx_fast_cuda_kernel_config_free(c);
+    }
+    for (int i = 1; i >= 0; i--) {
+        check_scaled(y[i], x, (float)factors[i]);
+        mlx_array_free(y[i]);
+    }
+    mlx_vector_string_free(ins);
+    mlx_vector_string_free(outs);
+    mlx_vector_array_free(list);
+    mlx_vector_array_free(made);
+    mlx_array_free(x);
+}
+
 static int setup(void **state)
 {
     stream = mlx_default_cpu_stream_new();
@@ -530,6 +597,8 @@ int main(void)
         cmocka_unit_test(test_failures_tell_the_kernel),
         cmocka_unit_test(test_callbacks_win_and_run_once_a_node),
         cmocka_unit_test(test_launches_by_value),
+        cmocka_unit_test(test_products_are_not_fused),
+        cmocka_unit_test(test_launches_of_one_name_stay_apart),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* Which library a build without an engine opens, and which version it refuses.
  * resolve.c is compiled into this test with names of its own: the library's
- * version comes from here, and its table of functions is empty. */
+ * version comes from here, and all that is wanted of it is a cosine. */
 #include "support/qn_test.h"
 
 #include "base/alloc.h"
@@ -21,9 +21,9 @@ int stub_string_free(mlx_string text);
 void stub_set_error_handler(mlx_error_handler_func handler, void *data,
                             void (*dtor)(void *));
 
-const char *const qn_shim_names[] = {NULL};
+const char *const qn_shim_names[] = {"cos", NULL};
 void *qn_shim_table[1];
-const unsigned qn_shim_count = 0;
+const unsigned qn_shim_count = 1;
 
 void qn_shim_closed(void)
 {
@@ -145,7 +145,15 @@ static void test_exactly_one_version(void **state)
     assert_non_null(message);
     assert_non_null(strstr(message, "/nowhere/libmlxc.so"));
     free(message);
-    /* Any library does: nothing is looked up in it. */
+    /* Without the function: its name and the library's. */
+    setenv("QUERN_LIBMLXC", "libdl.so.2", 1);
+    versions = 0;
+    assert_int_equal(resolved_engine_open(), 1);
+    assert_int_equal(versions, 0);
+    message = resolved_error_take();
+    assert_non_null(message);
+    assert_non_null(strstr(message, "libdl.so.2: no symbol cos"));
+    free(message);
     setenv("QUERN_LIBMLXC", "libm.so.6", 1);
     check_open("0.32.1", "quern needs MLX 0.32.2; libm.so.6 loaded MLX 0.32.1");
     check_open("0.32.2.dev1",
