@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers check-arm bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm bench-kv fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -80,6 +80,12 @@ bench-accuracy: build
 bench-gemm: build
 	cmake --build $(BUILD) --target quern-bench-gemm
 	bench/gemm/gemm.sh --build $(BUILD) $(GEMM_ARGS)
+
+# Packed KV caches and token masks beside this machine's memory; fails where a
+# line misses its limit.  KV_ARGS: attention, tokens, or a number of tokens.
+bench-kv: build
+	cmake --build $(BUILD) --target quern-bench-kv
+	$(BUILD)/quern-bench-kv $(KV_ARGS)
 
 bench-overhead: build
 	@scripts/install-deps.sh --bench
