@@ -1,6 +1,7 @@
-/* kv_attention.c: a step of decoding over caches of 16,384 tokens, of every
- * kind.  The kinds take turns, so that a change of the machine's speed meets
- * all of them; printed are medians. */
+/* kv_attention.c: a step of decoding over caches of 16,384 tokens, and one of a
+ * prompt over 1,024 that are there, of every kind.  The kinds take turns, so
+ * that a change of the machine's speed meets all of them; printed are medians.
+ */
 #include "kv_attention.h"
 
 #include <quern/ext.h>
@@ -75,7 +76,7 @@ static const shape shapes[] = {
 typedef struct kind {
     const char *name;
     int bits, key_bits, value_bits;
-    double limit; /* how many times as fast as f16 it is to be; 0: any */
+    double limit; /* how many times as fast as f16 decoding is to be; 0: any */
 } kind;
 
 static const kind kinds[] = {
@@ -89,8 +90,13 @@ enum {
     /* Caches of f16 of all layers: so much that no processor's cache holds
      * them, as those of a model. */
     ALL_BYTES = 512 << 20,
-    ROUNDS = 15
+    ROUNDS = 15,
+    PROMPT_OFFSET = 1024,
+    PROMPT = 256,
+    PROMPT_LAYERS = 2
 };
+/* How fast prompts are to be at least, beside f16. */
+static const double prompt_limit = 0.8;
 
 static quern_kv_form form_of(const shape *s, const kind *k)
 {
@@ -142,7 +148,7 @@ typedef struct model {
     quern_kv_form form;
     size_t bytes; /* of all caches */
     quern_kv_step *layers;
-    double took[ROUNDS];
+    double took[ROUNDS], prompt[ROUNDS];
 } model;
 
 static void open_model(model *m, const shape *s, const kind *k, int layers)
@@ -174,9 +180,9 @@ static void close_model(model *m, int layers)
     free(m->layers);
 }
 
-/* The last token once more. */
+/* Rows q, k, v of tokens that the caches have, once more. */
 static double run_model(model *m, const shape *s, int layers,
-                        const mlx_array qkv[3])
+                        const mlx_array qkv[3], int offset, int count)
 {
     quern_kv_options o = {.heads = s->heads,
                           .scale = 0.125F,
@@ -187,8 +193,9 @@ static double run_model(model *m, const shape *s, int layers,
     double start = seconds();
     for (int i = 0; i < layers; i++) {
         mlx_array y = mlx_array_new();
-        must(quern_kv_attention(&y, qkv[0], qkv[1], qkv[2], &m->form,
-                                &m->layers[i], 1, &o, stream));
+        quern_kv_step step = {m->layers[i].cache, offset, count};
+        must(quern_kv_attention(&y, qkv[0], qkv[1], qkv[2], &m->form, &step, 1,
+                                &o, stream));
         must(mlx_vector_array_append_value(outs, y));
         must(mlx_array_free(y));
     }
@@ -196,6 +203,24 @@ static double run_model(model *m, const shape *s, int layers,
     double took = seconds() - start;
     must(mlx_vector_array_free(outs));
     return took;
+}
+
+/* How many times as fast as those of f16 the steps of a kind are. */
+static double speed_of(const double *f16, const double *took)
+{
+    double ratio[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++)
+        ratio[i] = f16[i] / took[i];
+    return median(ratio, ROUNDS);
+}
+
+static int print_speed(double speed, double limit)
+{
+    printf("  %5.2fx as fast", speed);
+    if (limit > 0)
+        printf("  (limit %.1fx%s)", limit, speed < limit ? ": missed" : "");
+    printf("\n");
+    return speed < limit;
 }
 
 /* Returns how many lines miss their limit. */
@@ -206,20 +231,23 @@ static int report(const model *models, const shape *s, int layers, int threads)
            s->name, threads, threads > 1 ? "s" : "");
     for (int k = 0; k < KINDS; k++) {
         const model *m = &models[k];
-        double ratio[ROUNDS], took = median(m->took, ROUNDS);
-        for (int i = 0; i < ROUNDS; i++)
-            ratio[i] = models[0].took[i] / m->took[i];
-        double speed = median(ratio, ROUNDS), limit = kinds[k].limit;
+        double took = median(m->took, ROUNDS);
         printf("  %-8s %8.1f us a layer  %5.1f GB/s  %4.0f bytes a token and "
-               "head (%.2fx less)  %5.2fx as fast",
+               "head (%.2fx less)",
                kinds[k].name, took / layers * 1e6,
                (double)m->bytes / took * 1e-9,
                (double)m->bytes / layers / TOKENS / s->kv_heads,
-               (double)models[0].bytes / (double)m->bytes, speed);
-        if (limit > 0)
-            printf("  (limit %.1fx%s)", limit, speed < limit ? ": missed" : "");
-        printf("\n");
-        missed += speed < limit;
+               (double)models[0].bytes / (double)m->bytes);
+        missed +=
+            print_speed(speed_of(models[0].took, m->took), kinds[k].limit);
+    }
+    printf("%d tokens of a prompt behind %d\n", PROMPT, PROMPT_OFFSET);
+    for (int k = 0; k < KINDS; k++) {
+        const model *m = &models[k];
+        printf("  %-8s %8.1f us a layer", kinds[k].name,
+               median(m->prompt, ROUNDS) / PROMPT_LAYERS * 1e6);
+        missed += print_speed(speed_of(models[0].prompt, m->prompt),
+                              k ? prompt_limit : 0);
     }
     fflush(stdout);
     return missed;
@@ -233,26 +261,35 @@ int bench_kv_attention(mlx_stream on)
         const shape *s = &shapes[i];
         int layers = ALL_BYTES / (TOKENS * s->kv_heads * s->d * 2 * 2);
         model models[KINDS];
-        mlx_array qkv[3];
-        for (int x = 0; x < 3; x++)
-            qkv[x] = normal((int[]){1, 1, (x ? s->kv_heads : s->heads) * s->d},
-                            3, MLX_FLOAT32);
+        mlx_array one[3], many[3];
+        for (int x = 0; x < 3; x++) {
+            int width = (x ? s->kv_heads : s->heads) * s->d;
+            one[x] = normal((int[]){1, 1, width}, 3, MLX_FLOAT32);
+            many[x] = normal((int[]){1, PROMPT, width}, 3, MLX_FLOAT32);
+        }
         for (int k = 0; k < KINDS; k++)
             open_model(&models[k], s, &kinds[k], layers);
         for (int threads = 1; threads <= 2; threads++) {
             must(quern_set_threads(threads));
             for (int round = -1; round < ROUNDS; round++)
                 for (int k = 0; k < KINDS; k++) {
-                    double took = run_model(&models[k], s, layers, qkv);
-                    if (round >= 0)
-                        models[k].took[round] = took;
+                    double took =
+                        run_model(&models[k], s, layers, one, TOKENS - 1, 1);
+                    double prompt = run_model(&models[k], s, PROMPT_LAYERS,
+                                              many, PROMPT_OFFSET, PROMPT);
+                    if (round < 0)
+                        continue;
+                    models[k].took[round] = took;
+                    models[k].prompt[round] = prompt;
                 }
             missed += report(models, s, layers, threads);
         }
         for (int k = 0; k < KINDS; k++)
             close_model(&models[k], layers);
-        for (int x = 0; x < 3; x++)
-            must(mlx_array_free(qkv[x]));
+        for (int x = 0; x < 3; x++) {
+            must(mlx_array_free(one[x]));
+            must(mlx_array_free(many[x]));
+        }
     }
     return missed;
 }

@@ -2,9 +2,9 @@
  *
  * The unit of work is a block of rows (queries and heads of one group) that
  * walks over all keys.  When the blocks are too few or too uneven to keep the
- * threads busy, as in decoding, each chunk of keys is a task too: its state
- * goes to memory, and the states are merged afterwards in the order in which a
- * walk would have done it.  Which way is taken changes no bit. */
+ * threads busy, as in decoding, a few chunks of keys are a task: their states
+ * go to memory, and are merged afterwards in the order in which a walk would
+ * have done it.  Which way is taken changes no bit. */
 #include "attention.h"
 
 #include "base/alloc.h"
@@ -17,6 +17,10 @@ enum {
     SMALL_WORK = 100 * 1000,
     /* Tasks per thread that balance well. */
     TASKS_PER_THREAD = 3,
+    SPLIT_TASKS = 6, /* of a few chunks */
+    /* Chunks of a task at most, where there are enough: a query is made ready
+     * once for them. */
+    MAX_SPAN = 8,
     /* Bytes of states that a split may take. */
     MAX_STATES = 64 << 20
 };
@@ -25,6 +29,7 @@ typedef struct attention_run {
     const qn_attention_kernel *kernel;
     qn_attention_part *parts;
     size_t count;
+    size_t span; /* chunks of a task, when chunks are tasks */
     char *scratch;
     size_t scratch_stride;
 } attention_run;
@@ -97,17 +102,20 @@ static float *states_of(const qn_attention_part *part, size_t head,
            ((head * part->chunks + chunk) * part->rows + row) * part->state;
 }
 
-static void run_chunk(void *ctx, size_t index, int worker)
+static void run_span(void *ctx, size_t index, int worker)
 {
     const attention_run *run = ctx;
     const qn_attention_part *part = part_of(run, &index);
-    size_t chunk = index % part->chunks, head = index / part->chunks;
+    size_t span = index % part->spans, head = index / part->spans;
+    size_t begin = span * run->span, end = begin + run->span;
     size_t row0 = head % part->blocks * part->block;
     head /= part->blocks;
     qn_attention job = job_of(part, head);
     void *scratch = run->scratch + (size_t)worker * run->scratch_stride;
-    run->kernel->part(&job, row0, block_end(part, row0), chunk,
-                      states_of(part, head, chunk, row0), scratch);
+    run->kernel->part(&job, row0, block_end(part, row0), begin,
+                      end < part->chunks ? end : part->chunks,
+                      states_of(part, head, begin, row0),
+                      part->rows * part->state, scratch);
 }
 
 /* Rows begin .. end, numbered over all heads of all parts. */
@@ -178,9 +186,9 @@ static size_t block_tasks(const qn_attention_part *p)
 {
     return p->heads * p->blocks;
 }
-static size_t chunk_tasks(const qn_attention_part *p)
+static size_t span_tasks(const qn_attention_part *p)
 {
-    return p->heads * p->blocks * p->chunks;
+    return p->heads * p->blocks * p->spans;
 }
 static size_t row_tasks(const qn_attention_part *p)
 {
@@ -200,14 +208,22 @@ static size_t number_tasks(const attention_run *run, task_count count)
 
 static void run_split(attention_run *run, float *states)
 {
-    size_t longest = 0;
+    size_t longest = 0, chunks = 0;
+    for (size_t i = 0; i < run->count; i++)
+        chunks +=
+            run->parts[i].heads * run->parts[i].blocks * run->parts[i].chunks;
+    size_t tasks = (size_t)qn_pool_threads() * SPLIT_TASKS;
+    run->span = chunks < 2 * tasks          ? 1
+                : chunks < MAX_SPAN * tasks ? chunks / tasks
+                                            : MAX_SPAN;
     for (size_t i = 0; i < run->count; i++) {
         qn_attention_part *p = &run->parts[i];
+        p->spans = (p->chunks + run->span - 1) / run->span;
         p->states = states;
         states += p->heads * p->chunks * p->rows * p->state;
         longest = p->chunks > longest ? p->chunks : longest;
     }
-    qn_pool_run(run_chunk, run, number_tasks(run, chunk_tasks));
+    qn_pool_run(run_span, run, number_tasks(run, span_tasks));
     size_t row_work = longest * run->parts[0].state;
     qn_pool_split(merge_rows, run, number_tasks(run, row_tasks),
                   SMALL_WORK / row_work + 1, 1);

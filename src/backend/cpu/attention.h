@@ -18,6 +18,7 @@ typedef struct qn_attention_part {
     size_t heads;               /* of keys, in all batch rows */
     size_t rows, block, blocks; /* rows of one head of keys */
     size_t chunks, state;
+    size_t spans;  /* tasks that the chunks of a block of rows make */
     size_t first;  /* task */
     float *states; /* [head, chunk, row], when chunks are tasks */
 } qn_attention_part;

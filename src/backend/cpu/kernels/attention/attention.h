@@ -86,9 +86,12 @@ typedef struct qn_attention_kernel {
     /* Rows row0 .. row1 over all keys, into job->out. */
     void (*run)(const qn_attention *job, size_t row0, size_t row1,
                 float *scratch);
-    /* One chunk of keys: its states, qn_attention_state floats per row. */
+    /* Chunks begin .. end of keys: the states of each, qn_attention_state
+     * floats per row, those of a chunk `stride` after those of the one before.
+     */
     void (*part)(const qn_attention *job, size_t row0, size_t row1,
-                 size_t chunk, float *states, float *scratch);
+                 size_t begin, size_t end, float *states, size_t stride,
+                 float *scratch);
     /* Merges the states of all chunks of rows row0 .. row1, those of chunk c
      * being at states + c * stride, and writes job->out.  Uses up the
      * states of chunk 0. */
