@@ -374,7 +374,6 @@ static qn_attention attention_of(size_t q, size_t keys, size_t d, size_t group,
                         .out_query = (int64_t)(group * d),
                         .out_head = (int64_t)d};
     if (packed) {
-        job.codes = qn_kvcodes_pick();
         job.keys_packed = random_codes(how == AFFINE, keys, d, key_bits);
         job.values_packed = random_codes(how == AFFINE, keys, d, value_bits);
     }
@@ -397,6 +396,10 @@ static void bench_attention_case(qn_isa isa, const qn_attention *job,
                                  const char *stored, double bytes)
 {
     attention_job a = {.kernel = qn_attention_at(isa), .job = *job};
+    if (job->keys_packed.words)
+        a.job.codes = isa == QN_ISA_NONE || isa == QN_ISA_AVX2
+                          ? qn_kvcodes_at(isa)
+                          : qn_kvcodes_pick();
     a.scratch = room(a.kernel->scratch(&a.job, a.kernel->block(&a.job)) *
                      sizeof(float));
     size_t q = job->queries, keys = job->keys;
