@@ -13,7 +13,7 @@ static void fill_shifts(float *out, size_t tokens, const int32_t *words,
                         size_t count)
 {
     for (size_t t = 0; t < tokens; t++) {
-        uint32_t word = t / 32 < count ? (uint32_t)words[t / 32] : 0;
+        uint32_t word = words && t / 32 < count ? (uint32_t)words[t / 32] : 0;
         out[t] = !words || word >> t % 32 & 1 ? 0.0F : -INFINITY;
     }
 }
