@@ -862,6 +862,75 @@ static void test_other_shapes(void **state)
     check_ok(quern_set_threads(0));
 }
 
+/* ---- tokens that are not finite ---- */
+
+/* Which row of k and v is not finite; -1: none. */
+static int bad_from = -1;
+
+/* Rows of a sequence in steps of `piece`, as many as `length`, of which the one
+ * at bad_from is NaN or infinite in k and v. */
+static void run_with_bad(int length, int piece, const quern_kv_form *form,
+                         const quern_kv_options *o, float *out)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    sequence s = {{NULL}, 0, 0};
+    make_room(&own, &s, form, length);
+    for (int at = 0, count; at < length; at += count) {
+        count = length - at < piece ? length - at : piece;
+        share one = {4, at, count};
+        mlx_array x[3], y = mlx_array_new();
+        for (int what = 0; what < 3; what++) {
+            x[what] = rows_of(&one, 1, what, MLX_FLOAT32);
+            int width = (what ? KV : HEADS) * DIM, bad = bad_from - at;
+            if (!what || bad < 0 || bad >= count)
+                continue;
+            mlx_array value = mlx_array_new_float32(odd[bad_from % 3]);
+            int step[3] = {1, 1, 1};
+            check_ok(mlx_slice_update(
+                &x[what], x[what], value, (int[]){0, bad, 0}, 3,
+                (int[]){1, bad + 1, width}, 3, step, 3, stream));
+            check_ok(mlx_array_free(value));
+        }
+        quern_kv_step step = {s.cache, at, count};
+        check_ok(quern_kv_attention(&y, x[0], x[1], x[2], form, &step, 1, o,
+                                    stream));
+        check_ok(mlx_array_eval(y));
+        memcpy(out + at * HEADS * DIM, mlx_array_data_float32(y),
+               mlx_array_nbytes(y));
+        check_ok(mlx_array_free(y));
+        for (int what = 0; what < 3; what++)
+            check_ok(mlx_array_free(x[what]));
+    }
+    drop_sequence(&s);
+}
+
+/* A token that is NaN or infinite is seen by those behind it, up to the window,
+ * and changes no bit of others: also where all are computed at once. */
+static void test_nan_is_for_those_who_see_it(void **state)
+{
+    (void)state;
+    enum { LENGTH = 200, WIDTH = HEADS * DIM };
+    float *clean = results(LENGTH), *found = results(LENGTH);
+    for (int f = 0; f < FORMS; f++)
+        for (int n = 0; n < 6; n++) {
+            quern_kv_options o = variant(n % 2);
+            o.window = n % 3 == 2 ? 20 : 0;
+            bad_from = -1;
+            run_with_bad(LENGTH, LENGTH, &forms[f], &o, clean);
+            bad_from = 90 + 7 * n + f;
+            run_with_bad(LENGTH, n < 3 ? LENGTH : 3 + f, &forms[f], &o, found);
+            int end = o.window ? bad_from + o.window : LENGTH;
+            assert_memory_equal(found, clean,
+                                (size_t)(bad_from * WIDTH) * sizeof *found);
+            assert_memory_equal(found + end * WIDTH, clean + end * WIDTH,
+                                (size_t)((LENGTH - end) * WIDTH) *
+                                    sizeof *found);
+            assert_false(isfinite(found[bad_from * WIDTH]));
+        }
+    free(clean);
+    free(found);
+}
+
 static void test_wrong_planes_are_refused(void **state)
 {
     (void)state;
@@ -976,6 +1045,7 @@ int main(void)
         cmocka_unit_test(test_fallback_planes),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_other_shapes),
+        cmocka_unit_test(test_nan_is_for_those_who_see_it),
         cmocka_unit_test(test_wrong_planes_are_refused),
         cmocka_unit_test(test_wrong_calls_are_refused),
     };

@@ -442,6 +442,39 @@ static void test_nan_stays_in_its_row(void **state)
     problem_free(&p);
 }
 
+/* What is not finite in v reaches those queries alone that see its key, in
+ * every kind of key and value and whether few or many rows go together. */
+static void test_nan_is_for_those_who_see_it(void **state)
+{
+    (void)state;
+    static const qn_dtype types[] = {QN_FLOAT32, QN_FLOAT16, QN_BFLOAT16};
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    use_fast();
+    for (int n = 0; n < 18; n++) {
+        int rows = n % 2 ? 60 : 3, width = n % 3 ? 12 : 32, at = 50 + n % 4;
+        problem p = small_problem(rows, 80);
+        p.d = p.dv = width;
+        p.k_type = p.v_type = types[n / 2 % 3];
+        p.causal = true;
+        problem_fill(&p, (uint64_t)n);
+        qn_array *clean = attend(&p);
+        int before = at - (80 - rows); /* the first query that sees key `at` */
+        if (rows == 3) {
+            at = 79;
+            before = 2;
+        }
+        element_put(place_of(p.v, (size_t)(at * width)), p.v_type, odd[n % 3]);
+        qn_array *out = attend(&p);
+        for (size_t i = 0; i < out->size; i++)
+            if ((int)(i / (size_t)width) < before)
+                assert_true(item(out, i) == item(clean, i));
+        assert_false(isfinite(item(out, (size_t)(before * width))));
+        qn_array_unref(out);
+        qn_array_unref(clean);
+        problem_free(&p);
+    }
+}
+
 /* ---- each kernel of kernels.def that this processor can run ---- */
 
 static void kernel_run(const qn_attention_kernel *kernel, const problem *p,
@@ -556,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_see_nothing),
         cmocka_unit_test(test_sinks_take_their_share),
         cmocka_unit_test(test_nan_stays_in_its_row),
+        cmocka_unit_test(test_nan_is_for_those_who_see_it),
         cmocka_unit_test(test_every_kernel_is_exact),
         cmocka_unit_test(test_allocations_may_fail),
     };

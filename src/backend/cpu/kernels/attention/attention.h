@@ -11,8 +11,9 @@
  * weight is exp(score - m); l adds weights in VF_LANES partial sums, lane by
  * key number, then vf_sum; o is one chain over ascending keys per element.
  * Chunks are merged in ascending order (qn_attention_kernel.merge).  A key
- * that the row does not see has the weight 0, which changes no sum; so a row
- * has the same bits when later keys exist.
+ * that the row does not see has the weight 0, which changes no sum of finite
+ * values, and others are left out; so a row has the same bits when later keys
+ * exist.
  *
  * Keys lie in rows; or, as the caches of quern_kv_attention store them, in
  * blocks of a chunk, transposed, so that lanes are loaded where they lie. Those
