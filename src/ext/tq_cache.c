@@ -226,8 +226,11 @@ static qn_status check_append(const quern_tq_cache *c, mlx_array keys,
         status = qn_tq_check_dim(op, shape[3]);
     if (status)
         return status;
-    if (shape[0] < 1 || shape[1] < 1 || shape[2] < 1 ||
-        shape[2] > INT_MAX - STEP_TOKENS - c->offset - c->capacity)
+    /* Lengths are ints, also that which storage grows to. */
+    int64_t end = (int64_t)c->offset + shape[2];
+    if (end > c->capacity)
+        end += (int64_t)c->capacity + STEP_TOKENS;
+    if (shape[0] < 1 || shape[1] < 1 || shape[2] < 1 || end > INT_MAX)
         return qn_fail(QN_E_ARG,
                        "[%s] Expected tokens, found [%d, %d, %d, %d] after %d.",
                        op, shape[0], shape[1], shape[2], shape[3], c->offset);
@@ -256,7 +259,7 @@ static mlx_array grown(steps *s, const quern_tq_cache *c, int i, int grow)
 /* Tokens that storage grows by for n more; 0: there is room. */
 static int growth(const quern_tq_cache *c, int n)
 {
-    if (c->offset + n <= c->capacity)
+    if (n <= c->capacity - c->offset)
         return 0;
     return (n + STEP_TOKENS - 1) / STEP_TOKENS * STEP_TOKENS;
 }
@@ -493,16 +496,26 @@ int quern_tq_cache_restore(quern_tq_cache **res,
     return failed;
 }
 
+static bool has_elements(mlx_array x)
+{
+    return x.ctx && mlx_array_size(x);
+}
+
 int quern_tq_cache_from_plain(quern_tq_cache **res,
                               const quern_tq_options *options, mlx_array *keys,
                               mlx_array *values, bool late, const mlx_stream s)
 {
     quern_tq_cache *made;
-    mlx_vector_array planes = mlx_vector_array_new();
     TQ_CHECK(check_options("tq_cache_from_plain", options));
+    if (has_elements(*keys) != has_elements(*values)) {
+        qn_fail(QN_E_ARG, "[tq_cache_from_plain] Expected keys and values, "
+                          "found only one of them.");
+        return tq_report();
+    }
     TQ_CHECK(cache_new(&made, options));
+    mlx_vector_array planes = mlx_vector_array_new();
     int failed = 0;
-    if (keys->ctx && mlx_array_size(*keys)) {
+    if (has_elements(*keys)) {
         failed = quern_tq_encode(&planes, *keys, *values, options->key_bits,
                                  options->value_bits, options->guard, s) ||
                  mlx_eval(planes);

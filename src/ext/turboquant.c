@@ -24,6 +24,13 @@ static int last_dim(mlx_array x)
     return mlx_array_ndim(x) ? mlx_array_dim(x, -1) : 0;
 }
 
+/* The same among steps: after a failure there may be no array to ask, which
+ * would be an error that hides the first. */
+static int last_dim_of(const steps *c, mlx_array x)
+{
+    return c->failed ? 0 : last_dim(x);
+}
+
 /* Stores y, if all went well, and ends the steps. */
 static int store(steps *c, mlx_array *res, mlx_array y)
 {
@@ -129,7 +136,7 @@ int quern_tq_signs(mlx_array *res, int head_dim)
  * the way back. */
 static mlx_array turn(steps *c, mlx_array x, bool back)
 {
-    int d = last_dim(x);
+    int d = last_dim_of(c, x);
     mlx_array signs, y = cast(c, x, MLX_FLOAT32);
     mlx_optional_float norm = {qn_tq_norm(d), true};
     STEP(c, signs, quern_tq_signs(to, d));
@@ -174,7 +181,7 @@ int quern_tq_unrotate(mlx_array *res, const mlx_array x, const mlx_stream s)
 static mlx_array grouped(steps *c, mlx_array x, int n)
 {
     mlx_array y;
-    int d = last_dim(x);
+    int d = last_dim_of(c, x);
     STEP(c, y, mlx_unflatten(to, x, -1, (int[]){n, d / n}, 2, c->stream));
     return y;
 }

@@ -505,6 +505,9 @@ static void test_errors_name_what_is_wrong(void **state)
     check_fails(quern_tq_unpack(&a, codes, 3, 9, stream), "9 codes of 3");
     check_fails(quern_tq_decode_keys(&a, codes, scale, scale, stream),
                 "head_dim 9 is not a multiple of its 2 groups");
+    /* The first failure is the one that is told. */
+    check_fails(quern_tq_decode_values(&a, x, scale, 3, false, stream),
+                "[take]");
     check_fails(quern_tq_decode_values(&a, codes, scale, 6, true, stream),
                 "value_bits");
     check_fails(quern_tq_decode_values(&a, codes, scale, 3, true, stream),

@@ -8,6 +8,8 @@
 #include "base/bytes.h"
 #include "base/checksum.h"
 
+#include <limits.h>
+
 static quern_tq_cache *cache_of(int kb, int vb)
 {
     quern_tq_options options = {
@@ -452,7 +454,53 @@ static void test_conversion_consumes_its_source(void **state)
                 "[1, 2, 3, 64] and [1, 2, 4, 64]");
     assert_null(a);
     assert_non_null(k.ctx);
-    tq_free((mlx_array[]){k, v}, 2);
+    /* Values without keys are not an empty source. */
+    mlx_array none = mlx_array_new();
+    check_fails(
+        quern_tq_cache_from_plain(&a, &options, &none, &v, false, stream),
+        "only one of them");
+    assert_non_null(v.ctx);
+    const quern_tq_options other = {7, 3, true, false};
+    check_fails(quern_tq_cache_from_plain(&a, &other, &k, &v, false, stream),
+                "key_bits");
+    tq_free((mlx_array[]){none, k, v}, 3);
+    history_free(&x);
+}
+
+/* A cache as long as lengths can be: appending is an error, and no number of
+ * tokens wraps. */
+static void test_the_longest_cache(void **state)
+{
+    (void)state;
+    static const quern_tq_options options = {8, 3, true, false};
+    static const int width[] = {64, 2, 2, 24, 2};
+    static const mlx_dtype dtype[] = {MLX_INT8, MLX_FLOAT16, MLX_FLOAT16,
+                                      MLX_UINT8, MLX_FLOAT16};
+    history x = history_of(1, 1, 3, 64, 3);
+    mlx_array p[5];
+    for (int i = 0; i < 5; i++) {
+        mlx_array zero = mlx_array_new();
+        p[i] = mlx_array_new();
+        check_ok(mlx_zeros(&zero, (int[]){1}, 1, dtype[i], stream));
+        check_ok(mlx_broadcast_to(&p[i], zero, (int[]){1, 1, INT_MAX, width[i]},
+                                  4, stream));
+        mlx_array_free(zero);
+    }
+    mlx_vector_array planes = mlx_vector_array_new_data(p, 5);
+    quern_tq_cache *a = NULL;
+    check_ok(quern_tq_cache_restore(&a, &options, planes, INT_MAX, 64));
+    check_fails(quern_tq_cache_append(a, x.k, x.v, stream),
+                "[1, 1, 3, 64] after 2147483647");
+    check_fails(quern_tq_cache_left_pad(a, 1 << 30, stream), "");
+    assert_int_equal(info_of(a).offset, INT_MAX);
+    /* Where there is room, it counts. */
+    int dropped;
+    check_ok(quern_tq_cache_trim(&dropped, a, 3));
+    check_ok(quern_tq_cache_append(a, x.k, x.v, stream));
+    assert_int_equal(info_of(a).offset, INT_MAX);
+    quern_tq_cache_free(a);
+    mlx_vector_array_free(planes);
+    tq_free(p, 5);
     history_free(&x);
 }
 
@@ -872,6 +920,7 @@ int main(void)
         cmocka_unit_test(test_other_errors),
         cmocka_unit_test(test_restore),
         cmocka_unit_test(test_conversion_consumes_its_source),
+        cmocka_unit_test(test_the_longest_cache),
         cmocka_unit_test(test_bytes_come_back),
         cmocka_unit_test(test_other_bytes_are_refused),
         cmocka_unit_test(test_rows_are_single_caches),
