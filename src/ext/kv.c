@@ -5,12 +5,42 @@
  * what is then there is attended to; codes are expanded first. */
 #include "steps.h"
 
+#include "base/turboquant.h"
+
 #include <quern/ext.h>
 
 #include <limits.h>
 #include <stdlib.h>
 
 enum { BLOCK = 128, PARTS = 6, TURBO_PARTS = 5, TURBO_GROUP = 32 };
+
+/* ---- what is taken ---- */
+
+static bool is_packable(const quern_kv_form *f)
+{
+    if (f->key_bits || f->value_bits)
+        return qn_tq_has_key_bits(f->key_bits) &&
+               qn_tq_has_value_bits(f->value_bits) &&
+               qn_tq_has_dim(f->head_dim);
+    return !f->bits || ((f->bits == 4 || f->bits == 8) &&
+                        (f->group_size == 32 || f->group_size == 64) &&
+                        f->head_dim % f->group_size == 0);
+}
+
+/* False after a report. */
+static bool is_form(const quern_kv_form *f)
+{
+    bool floats = f->key_bits || f->dtype == MLX_FLOAT32 ||
+                  f->dtype == MLX_FLOAT16 || f->dtype == MLX_BFLOAT16;
+    if (f->kv_heads > 0 && f->head_dim > 0 && floats && is_packable(f))
+        return true;
+    _mlx_error(__FILE__, __LINE__,
+               "[kv] No such cache: %d heads of %d, dtype number %d, %d bits "
+               "in groups of %d, key_bits %d, value_bits %d",
+               f->kv_heads, f->head_dim, (int)f->dtype, f->bits, f->group_size,
+               f->key_bits, f->value_bits);
+    return false;
+}
 
 static size_t part_count(const quern_kv_form *form)
 {
@@ -21,6 +51,17 @@ static size_t part_count(const quern_kv_form *form)
 static size_t value_part(const quern_kv_form *form)
 {
     return form->key_bits || form->bits ? 3 : 1;
+}
+
+static bool is_cache(const quern_kv_form *form, mlx_vector_array list)
+{
+    if (!is_form(form))
+        return false;
+    if (list.ctx && mlx_vector_array_size(list) == part_count(form))
+        return true;
+    _mlx_error(__FILE__, __LINE__, "[kv] Expected a cache of %d arrays",
+               (int)part_count(form));
+    return false;
 }
 
 static void part_shape(const quern_kv_form *f, size_t i, int capacity,
@@ -61,11 +102,15 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
                   const quern_kv_form *form, const mlx_vector_array old,
                   int need, const mlx_stream s)
 {
+    if (!is_form(form))
+        return 1;
     if (need < 0 || need > INT_MAX - BLOCK) {
         _mlx_error(__FILE__, __LINE__, "[kv_room] room for %d tokens", need);
         return 1;
     }
     int rounded = (need + BLOCK - 1) / BLOCK * BLOCK;
+    if (old.ctx && !is_cache(form, old))
+        return 1;
     steps c = {.stream = s};
     mlx_vector_array made = mlx_vector_array_new();
     for (size_t i = 0; i < part_count(form) && !c.failed; i++) {
@@ -105,15 +150,6 @@ static mlx_array read_plane(steps *c, mlx_array x, int count)
     STEP(c, y,
          mlx_reshape(to, part, (int[]){1, heads, count, n}, 4, c->stream));
     return y;
-}
-
-static bool is_cache(const quern_kv_form *form, mlx_vector_array list)
-{
-    if (list.ctx && mlx_vector_array_size(list) == part_count(form))
-        return true;
-    _mlx_error(__FILE__, __LINE__, "[kv] Expected a cache of %d arrays",
-               (int)part_count(form));
-    return false;
 }
 
 int quern_kv_read(mlx_vector_array *res, const quern_kv_form *form,
@@ -382,6 +418,25 @@ static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
     return cast(c, rows, dtype);
 }
 
+/* Whether each array has room for the rows; false after a report. */
+static bool fits(const steps *c, const mlx_array *arrays, size_t parts,
+                 const quern_kv_step *step)
+{
+    for (size_t i = 0; !c->failed && i < parts; i++) {
+        int room =
+            mlx_array_ndim(arrays[i]) == 3 ? mlx_array_dim(arrays[i], 1) : 0;
+        if (step->offset >= 0 && step->count > 0 && step->offset <= room &&
+            step->count <= room - step->offset)
+            continue;
+        _mlx_error(__FILE__, __LINE__,
+                   "[kv_attention] %d tokens behind %d do not fit a cache of "
+                   "%d",
+                   step->count, step->offset, room);
+        return false;
+    }
+    return !c->failed;
+}
+
 /* One sequence: its rows are appended to `out`, its cache to `caches`. */
 static bool run_step(mlx_vector_array out, mlx_vector_array caches,
                      const mlx_array qkv[3], int first, const quern_kv_form *f,
@@ -391,13 +446,14 @@ static bool run_step(mlx_vector_array out, mlx_vector_array caches,
     steps c = {.stream = s};
     mlx_array arrays[PARTS], x[3];
     size_t parts = part_count(f);
-    if (!step->cache.ctx || mlx_vector_array_size(step->cache) != parts) {
-        _mlx_error(__FILE__, __LINE__, "[kv_attention] a cache of %d arrays",
-                   (int)parts);
+    if (!is_cache(f, step->cache))
         return false;
-    }
     for (size_t i = 0; i < parts; i++)
         arrays[i] = element(&c, step->cache, i);
+    if (!fits(&c, arrays, parts, step)) {
+        finish(&c);
+        return false;
+    }
     for (int i = 0; i < 3; i++)
         x[i] = heads_of(&c, qkv[i], first, step->count,
                         i ? f->kv_heads : o->heads, f->head_dim);
@@ -458,6 +514,15 @@ int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                        const quern_kv_options *options, const mlx_stream s)
 {
     const mlx_array qkv[3] = {q, k, v};
+    if (!is_form(form))
+        return 1;
+    if (options->heads < 1 || options->heads % form->kv_heads ||
+        options->heads > INT_MAX / form->head_dim) {
+        _mlx_error(__FILE__, __LINE__,
+                   "[kv_attention] %d heads of queries for %d of keys",
+                   options->heads, form->kv_heads);
+        return 1;
+    }
     mlx_vector_array rows = mlx_vector_array_new();
     mlx_vector_array caches = mlx_vector_array_new();
     bool good = true;

@@ -67,10 +67,10 @@ qn_status qn_session_keep(quern_session *s, size_t length)
                        s->ids.size, length);
     if (length == s->ids.size)
         return QN_OK;
-    drop_logits(s);
     if (!qn_kv_cache_trim(s->cache, (int)length))
         return qn_fail(QN_E_UNSUPPORTED,
                        "the cache can't forget tokens from %zu on", length);
+    drop_logits(s);
     s->ids.size = length;
     return QN_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/turboquant.h"
 #include "quern/ext.h"
 
+#include <limits.h>
 #include <math.h>
 
 int fallback_kv_room(mlx_vector_array *res, int *capacity,
@@ -960,6 +961,57 @@ static void test_wrong_planes_are_refused(void **state)
     drop_sequence(&s);
 }
 
+/* What the engine refuses the fallback refuses, too, before it divides by a
+ * group or slices by an offset. */
+static void test_fallback_refuses(void **state)
+{
+    (void)state;
+    quern_kv_form odd[] = {
+        {2, 64, MLX_FLOAT16, 8, 0, 0, 0},   {2, 64, MLX_FLOAT16, 8, -32, 0, 0},
+        {2, 64, MLX_FLOAT16, 3, 32, 0, 0},  {2, 48, MLX_FLOAT16, 4, 32, 0, 0},
+        {0, 64, MLX_FLOAT16, 0, 0, 0, 0},   {2, -64, MLX_FLOAT16, 0, 0, 0, 0},
+        {2, 64, MLX_INT32, 0, 0, 0, 0},     {2, 64, MLX_FLOAT16, 0, 0, 3, 3},
+        {2, 64, MLX_FLOAT16, 0, 0, 0, 3},   {2, 96, MLX_FLOAT16, 0, 0, 8, 3},
+        {2, 64, MLX_FLOAT16, 0, 0, 8, 127},
+    };
+    mlx_vector_array cache = mlx_vector_array_new(), none = {NULL};
+    int capacity = 0;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        check_fails(
+            fallback_kv_room(&cache, &capacity, &odd[i], none, 9, stream), "");
+        check_fails(fallback_kv_read(&cache, &odd[i], cache, 1, stream), "");
+        check_fails(
+            fallback_kv_write(&cache, &capacity, &odd[i], cache, stream), "");
+        check_fails(quern_kv_room(&cache, &capacity, &odd[i], none, 9, stream),
+                    "");
+    }
+    const quern_kv_form *form = &forms[7];
+    quern_kv_options o = variant(0);
+    share one = {0, 0, 4};
+    mlx_array y = mlx_array_new(), x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = rows_of(&one, 1, i, MLX_FLOAT32);
+    check_ok(fallback_kv_room(&cache, &capacity, form, none, 9, stream));
+    const int places[][2] = {{-1, 4}, {125, 4}, {INT_MAX, 4}, {0, INT_MAX}};
+    for (int i = 0; i < 4; i++) {
+        quern_kv_step step = {cache, places[i][0], places[i][1]};
+        check_fails(fallback_kv_attention(&y, x[0], x[1], x[2], form, &step, 1,
+                                          &o, stream),
+                    "do not fit a cache of 128");
+    }
+    quern_kv_step step = {cache, 0, 4};
+    for (int heads = -2; heads < 6; heads += 5) {
+        o.heads = heads;
+        check_fails(fallback_kv_attention(&y, x[0], x[1], x[2], form, &step, 1,
+                                          &o, stream),
+                    "heads of queries");
+    }
+    for (int i = 0; i < 3; i++)
+        check_ok(mlx_array_free(x[i]));
+    check_ok(mlx_array_free(y));
+    check_ok(mlx_vector_array_free(cache));
+}
+
 static void test_wrong_calls_are_refused(void **state)
 {
     (void)state;
@@ -1047,6 +1099,7 @@ int main(void)
         cmocka_unit_test(test_other_shapes),
         cmocka_unit_test(test_nan_is_for_those_who_see_it),
         cmocka_unit_test(test_wrong_planes_are_refused),
+        cmocka_unit_test(test_fallback_refuses),
         cmocka_unit_test(test_wrong_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -76,6 +76,57 @@ static void test_a_cancelled_one_leaves(void **state)
     quern_model_free(model);
 }
 
+static void logits_after(quern_session *s, const int32_t *ids, size_t count,
+                         float *out)
+{
+    quern_error error_;
+    check_feed(quern_session_feed(s, ids, count, &error_));
+    check_feed(quern_session_logits(s, out, &error_));
+}
+
+/* Tokens that are dropped and fed again: the logits that they gave before.  A
+ * sequence that is packed late can't go back to where it was not; it stays as
+ * it is then, its logits too. */
+static void test_tokens_are_dropped(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    static const way types[] = {
+        {"tiny_h64", QUERN_DTYPE_AUTO, "f16", 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "turbo", 9},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        quern_model *model = load(&types[i], 0);
+        quern_info info;
+        quern_model_info(model, &info);
+        size_t vocab = (size_t)info.vocab_size;
+        float *before = malloc(vocab * sizeof *before);
+        float *after = malloc(vocab * sizeof *after);
+        assert_non_null(before);
+        assert_non_null(after);
+        quern_session *s;
+        quern_error error_;
+        check_feed(quern_session_new(&s, model, &error_));
+        logits_after(s, ids, 12, before);
+        for (size_t length = 12; length-- > 0;) {
+            bool possible = !length || length >= (size_t)types[i].start;
+            quern_status status = quern_session_trim(s, length, &error_);
+            assert_int_equal(status, possible ? QUERN_OK : QUERN_E_UNSUPPORTED);
+            assert_int_equal(quern_session_length(s), possible ? length : 12);
+            if (possible)
+                logits_after(s, ids + length, 12 - length, after);
+            else
+                check_feed(quern_session_logits(s, after, &error_));
+            assert_memory_equal(before, after, vocab * sizeof *before);
+        }
+        quern_session_free(s);
+        quern_model_free(model);
+        free(before);
+        free(after);
+    }
+}
+
 static void test_wrong_items_are_refused(void **state)
 {
     (void)state;
@@ -137,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_those_alone),
         cmocka_unit_test(test_a_cancelled_one_leaves),
+        cmocka_unit_test(test_tokens_are_dropped),
         cmocka_unit_test(test_wrong_items_are_refused),
         cmocka_unit_test(test_memory_may_run_out),
     };
