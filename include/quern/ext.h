@@ -186,7 +186,7 @@ typedef struct quern_kv_form {
 
 /* The arrays of a cache with room for `need` tokens or more; *capacity becomes
  * what there is room for.  What `old` (an empty handle: nothing) has stored is
- * kept.
+ * kept, and its room is not given back.
  *
  * They are two for floats, six for affine and five for turbo caches; their
  * layout is the library's own.  Their bytes are those of the planes that

@@ -52,7 +52,7 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
         return QN_REPORT();
     }
     int rounded = (need + QN_KV_BLOCK - 1) / QN_KV_BLOCK * QN_KV_BLOCK;
-    QN_CALL(qn_op_kv_room(made, &read, before ? before->data : NULL, rounded,
+    QN_CALL(qn_op_kv_room(made, &read, before ? before->data : NULL, &rounded,
                           stream));
     if (QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read)))
         return 1;

@@ -112,6 +112,10 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
     if (old.ctx && !is_cache(form, old))
         return 1;
     steps c = {.stream = s};
+    if (old.ctx) {
+        int before = mlx_array_dim(element(&c, old, 0), 1);
+        rounded = before > rounded ? before : rounded;
+    }
     mlx_vector_array made = mlx_vector_array_new();
     for (size_t i = 0; i < part_count(form) && !c.failed; i++) {
         int shape[3];

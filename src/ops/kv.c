@@ -163,25 +163,27 @@ static qn_array *put_first(qn_scope *c, qn_array *to, qn_array *from)
 }
 
 qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *f,
-                        qn_array *const *old, int capacity, qn_stream *s)
+                        qn_array *const *old, int *capacity, qn_stream *s)
 {
     qn_status status = check_form(f);
     int before = 0;
     if (!status && old)
         status = check_cache(f, old, &before);
     if (!status &&
-        (capacity < before || capacity % QN_KV_BLOCK || capacity > MOST_TOKENS))
+        (*capacity < 0 || *capacity % QN_KV_BLOCK || *capacity > MOST_TOKENS))
         status = qn_fail(QN_E_ARG,
                          "[%s] Expected a capacity in multiples of %d, from "
-                         "%d to %d, found %d.",
-                         op_name, QN_KV_BLOCK, before, MOST_TOKENS, capacity);
+                         "0 to %d, found %d.",
+                         op_name, QN_KV_BLOCK, MOST_TOKENS, *capacity);
     if (status)
         return status;
+    if (*capacity < before)
+        *capacity = before;
     qn_array *made[QN_KV_PARTS];
     qn_scope c;
     qn_scope_begin(&c, s);
     for (int i = 0; i < qn_kv_parts(f); i++) {
-        look l = part_look(f, i, capacity);
+        look l = part_look(f, i, *capacity);
         made[i] = zeros(&c, &l);
         if (before && !c.status)
             made[i] = put_first(&c, made[i], old[i]);

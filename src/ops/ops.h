@@ -485,10 +485,11 @@ qn_status qn_op_panel_rows(qn_array **out, qn_array *panels, qn_array *ids,
 
 typedef struct qn_kv_form qn_kv_form;
 typedef struct qn_kv_params qn_kv_params;
-/* Arrays of a cache for `capacity` tokens (qn_kv_parts of them), which begins
- * with what `old` holds; old may be NULL. */
+/* Arrays of a cache for *capacity tokens (qn_kv_parts of them), which begins
+ * with what `old` holds; old may be NULL.  *capacity becomes that of `old`
+ * where this is more. */
 qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *form,
-                        qn_array *const *old, int capacity, qn_stream *s);
+                        qn_array *const *old, int *capacity, qn_stream *s);
 /* freqs and sinks may be NULL; whether they are is not read in `p`.  Stores the
  * attention and the caches after it. */
 qn_status qn_op_kv_attention(qn_array **out, qn_array *q, qn_array *k,

@@ -1012,6 +1012,27 @@ static void test_fallback_refuses(void **state)
     check_ok(mlx_vector_array_free(cache));
 }
 
+/* Asking for less than there is gives what there is. */
+static void test_room_does_not_shrink(void **state)
+{
+    (void)state;
+    const engine *const engines[] = {&own, &fallback};
+    mlx_vector_array none = {NULL};
+    for (int e = 0; e < 2; e++)
+        for (int f = 0; f < FORMS; f++) {
+            int capacity = 0;
+            mlx_vector_array a = mlx_vector_array_new();
+            mlx_vector_array b = mlx_vector_array_new();
+            check_ok(
+                engines[e]->room(&a, &capacity, &forms[f], none, 300, stream));
+            check_ok(engines[e]->room(&b, &capacity, &forms[f], a, 0, stream));
+            assert_int_equal(capacity, 384);
+            check_same_arrays(a, b);
+            check_ok(mlx_vector_array_free(a));
+            check_ok(mlx_vector_array_free(b));
+        }
+}
+
 static void test_wrong_calls_are_refused(void **state)
 {
     (void)state;
@@ -1099,6 +1120,7 @@ int main(void)
         cmocka_unit_test(test_other_shapes),
         cmocka_unit_test(test_nan_is_for_those_who_see_it),
         cmocka_unit_test(test_wrong_planes_are_refused),
+        cmocka_unit_test(test_room_does_not_shrink),
         cmocka_unit_test(test_fallback_refuses),
         cmocka_unit_test(test_wrong_calls_are_refused),
     };
