@@ -172,6 +172,80 @@ static void test_rotation(void **state)
     goldens_close(&g);
 }
 
+/* Stages of strides h, 2 h, ... of a worker of 2^stages elements that are h
+ * apart, in memory of its own. */
+static void radix_worker(float *y, int base, int h, int stages)
+{
+    float own[16];
+    int n = 1 << stages;
+    for (int r = 0; r < n; r++)
+        own[r] = y[base + h * r];
+    for (int step = 1; step < n; step *= 2)
+        for (int j = 0; j < n; j++)
+            if (!(j & step)) {
+                float a = own[j], b = own[j + step];
+                own[j] = a + b;
+                own[j + step] = a - b;
+            }
+    for (int r = 0; r < n; r++)
+        y[base + h * r] = own[r];
+}
+
+/* Passes of 4 stages with the strides 1 and 16, then what is left. */
+static void radix_16(float *y, int d)
+{
+    for (int h = 1; h < d; h *= 16) {
+        int stages = 0;
+        while (stages < 4 && h << stages < d)
+            stages++;
+        for (int w = 0; w < d >> stages; w++) {
+            int k = w & (h - 1);
+            radix_worker(y, (w - k) * (1 << stages) + k, h, stages);
+        }
+    }
+}
+
+static void descending(float *y, int d)
+{
+    for (int h = d / 2; h; h /= 2)
+        for (int j = 0; j < d; j++)
+            if (!(j & h))
+                radix_worker(y, j, h, 1);
+}
+
+/* The transform in passes of 16 elements has the same bits, that by falling
+ * strides others: the order of the stages is a part of the format. */
+static void test_order_of_stages(void **state)
+{
+    (void)state;
+    uint32_t x = 1;
+    foreach (i, dims) {
+        enum { ROWS = 20 };
+        int d = dims[i], differ = 0;
+        float in[QN_TQ_MAX_DIM], y[QN_TQ_MAX_DIM], signs[QN_TQ_MAX_DIM];
+        float passes[QN_TQ_MAX_DIM], down[QN_TQ_MAX_DIM];
+        qn_tq_sign_floats(signs, d);
+        for (int row = 0; row < ROWS; row++) {
+            for (int j = 0; j < d; j++) {
+                x = x * 1664525 + 1013904223;
+                in[j] = (float)(x >> 8) / 8388608.0F - 1;
+                passes[j] = down[j] = in[j] * signs[j];
+            }
+            qn_tq_rotate(y, in, d);
+            radix_16(passes, d);
+            descending(down, d);
+            for (int j = 0; j < d; j++) {
+                passes[j] *= qn_tq_norm(d);
+                down[j] *= qn_tq_norm(d);
+                differ += down[j] != y[j];
+                assert_true(fabsf(down[j] - y[j]) < 1e-5F);
+            }
+            assert_memory_equal(y, passes, (size_t)d * sizeof *y);
+        }
+        assert_true(differ > ROWS);
+    }
+}
+
 /* All head vectors of x as codes, packed codes, scales and zero points. */
 typedef struct planes {
     uint8_t *codes, *packed;
@@ -340,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_norms_are_rounded_once),
         cmocka_unit_test(test_pack),
         cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_order_of_stages),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_degenerate_keys),
         cmocka_unit_test(test_values),
