@@ -431,8 +431,14 @@ static qn_status take_tokens(source *from, int32_t **ids, int length,
         const uint32_t *data = mlx_array_data_uint32(tokens);
         *ids = qn_alloc((size_t)length * sizeof **ids);
         status = data && *ids ? QN_OK : QN_E_NOMEM;
-        if (!status)
-            memcpy(*ids, data, (size_t)length * sizeof **ids);
+        for (int i = 0; i < length && !status; i++) {
+            (*ids)[i] = (int32_t)data[i];
+            if (data[i] > INT32_MAX)
+                status = qn_fail(QN_E_FORMAT,
+                                 "saved KV cache: tokens: expected ids below "
+                                 "2^31, found %" PRIu32,
+                                 data[i]);
+        }
     }
     mlx_array_free(tokens);
     return status;

@@ -30,7 +30,9 @@ qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
  * tokens, as many as its length, which the caller frees (qn_free).  On failure
  * the cache is empty.  QN_E_NOTFOUND; QN_E_FORMAT: cut short, or changed;
  * QN_E_MISMATCH: of another model, kind, machine, or release, by the name of
- * what differs; QN_E_UNSUPPORTED: longer than the cache may be. */
+ * what differs; QN_E_UNSUPPORTED: longer than the cache may be.
+ * The ids are not negative; whether the model has them is the caller's to
+ * check. */
 qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
                            const qn_kv_fact *facts, size_t count, mlx_stream s);
 

@@ -279,6 +279,22 @@ static void test_cut_and_changed_files_are_refused(void **state)
     qn_free(data);
 }
 
+/* An id that can't be one, in a file that is otherwise as it should be. */
+static void test_ids_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    int32_t ids[LIMIT];
+    qn_kv_shape shape = shape_of("f16", 0);
+    qn_kv_cache *cache = make(&shape);
+    step(cache, 9, NULL);
+    fill_ids(ids, 9);
+    ids[8] = -2;
+    check_status(qn_kv_cache_save(cache, path, ids, facts, FACTS, stream),
+                 QN_OK);
+    qn_kv_cache_free(cache);
+    check_refused(&shape, facts, QN_E_FORMAT, "found 4294967294");
+}
+
 /* Something that nobody asked for. */
 static void test_further_tensors_are_refused(void **state)
 {
@@ -333,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_other_models_kinds_and_sizes_are_refused),
         cmocka_unit_test(test_nothing_to_save_or_load),
         cmocka_unit_test(test_cut_and_changed_files_are_refused),
+        cmocka_unit_test(test_ids_that_are_none_are_refused),
         cmocka_unit_test(test_further_tensors_are_refused),
         cmocka_unit_test(test_memory_may_run_out),
     };
