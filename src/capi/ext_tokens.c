@@ -34,7 +34,8 @@ static qn_status read_masks(qn_array **words, qn_array **open,
     size_t row = width * sizeof **rows, missing = 0;
     if (count > INT_MAX || width > INT_MAX)
         return qn_fail(
-            QN_E_ARG, "[token_bitmask] Expected masks, found %zu of %zu words.",
+            QN_E_ARG,
+            "[apply_token_bitmask] Expected masks, found %zu of %zu words.",
             count, width);
     int shape[] = {(int)count, (int)width};
     for (size_t i = 0; i < count; i++)
@@ -84,7 +85,8 @@ int quern_apply_token_bitmask(mlx_array *res, const mlx_array logits,
     static const int32_t none;
     const int32_t *row = n_words ? words : &none;
     if (!row) {
-        qn_fail(QN_E_ARG, "[token_bitmask] Expected %zu words, found NULL.",
+        qn_fail(QN_E_ARG,
+                "[apply_token_bitmask] Expected %zu words, found NULL.",
                 n_words);
         return QN_REPORT();
     }

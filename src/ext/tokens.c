@@ -20,7 +20,7 @@ static void fill_shifts(float *out, size_t tokens, const int32_t *words,
 
 static int refuse(const char *what, size_t found)
 {
-    _mlx_error(__FILE__, __LINE__, "[token_bitmask] %s, found %zu", what,
+    _mlx_error(__FILE__, __LINE__, "[apply_token_bitmask] %s, found %zu", what,
                found);
     return 1;
 }

@@ -14,35 +14,36 @@ static bool is_small_float(qn_dtype type)
     return type == QN_FLOAT32 || type == QN_FLOAT16 || type == QN_BFLOAT16;
 }
 
-static qn_status check_turbo(const qn_kv_form *f)
+/* `op` is the caller's name, for messages. */
+static qn_status check_turbo(const char *op, const qn_kv_form *f)
 {
     if (!qn_tq_has_key_bits(f->key_bits) ||
         !qn_tq_has_value_bits(f->value_bits))
         return qn_fail(QN_E_ARG,
                        "[%s] Expected key_bits " QN_TQ_KEY_BITS
                        " and value_bits " QN_TQ_VALUE_BITS ", found %d and %d.",
-                       op_name, f->key_bits, f->value_bits);
+                       op, f->key_bits, f->value_bits);
     if (!qn_tq_has_dim(f->head_dim))
         return qn_fail(QN_E_ARG,
                        "[%s] Expected a head_dim of " QN_TQ_DIMS ", found %d.",
-                       op_name, f->head_dim);
+                       op, f->head_dim);
     return QN_OK;
 }
 
-static qn_status check_form(const qn_kv_form *f)
+static qn_status check_form(const char *op, const qn_kv_form *f)
 {
     if (f->kv_heads < 1 || f->head_dim < 1)
         return qn_fail(QN_E_ARG,
                        "[%s] Expected heads of keys with a dimension, found "
                        "%d heads of %d.",
-                       op_name, f->kv_heads, f->head_dim);
+                       op, f->kv_heads, f->head_dim);
     if (!is_small_float(f->dtype))
         return qn_fail(QN_E_ARG,
                        "[%s] Expected a cache of float32, float16 or bfloat16, "
                        "found %s.",
-                       op_name, qn_dtype_name(f->dtype));
+                       op, qn_dtype_name(f->dtype));
     if (f->key_bits || f->value_bits)
-        return check_turbo(f);
+        return check_turbo(op, f);
     if (!f->bits)
         return QN_OK;
     if ((f->bits != 4 && f->bits != 8) || (f->group != 32 && f->group != 64) ||
@@ -51,7 +52,7 @@ static qn_status check_form(const qn_kv_form *f)
                        "[%s] Expected codes of 4 or 8 bits in groups of 32 or "
                        "64 that divide the head's dimension (%d), found %d "
                        "bits in groups of %d.",
-                       op_name, f->head_dim, f->bits, f->group);
+                       op, f->head_dim, f->bits, f->group);
     return QN_OK;
 }
 
@@ -117,8 +118,8 @@ static bool is_like(const qn_array *x, const look *l)
 enum { MOST_TOKENS = 1 << 24 };
 
 /* The capacity that the arrays of a cache have. */
-static qn_status check_cache(const qn_kv_form *f, qn_array *const *arrays,
-                             int *capacity)
+static qn_status check_cache(const char *op, const qn_kv_form *f,
+                             qn_array *const *arrays, int *capacity)
 {
     int blocks = arrays[0]->ndim == 4 ? arrays[0]->shape[1] : 0;
     bool counts = blocks >= 0 && blocks <= MOST_TOKENS / QN_KV_BLOCK;
@@ -129,7 +130,7 @@ static qn_status check_cache(const qn_kv_form *f, qn_array *const *arrays,
             return qn_fail(QN_E_ARG,
                            "[%s] Array %d of a cache does not fit %d heads of "
                            "%d: found %s %s.",
-                           op_name, i, f->kv_heads, f->head_dim,
+                           op, i, f->kv_heads, f->head_dim,
                            qn_dtype_name(arrays[i]->dtype),
                            qn_array_shape_text(arrays[i]).text);
     }
@@ -165,16 +166,17 @@ static qn_array *put_first(qn_scope *c, qn_array *to, qn_array *from)
 qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *f,
                         qn_array *const *old, int *capacity, qn_stream *s)
 {
-    qn_status status = check_form(f);
+    qn_status status = check_form("kv_room", f);
     int before = 0;
     if (!status && old)
-        status = check_cache(f, old, &before);
+        status = check_cache("kv_room", f, old, &before);
     if (!status &&
         (*capacity < 0 || *capacity % QN_KV_BLOCK || *capacity > MOST_TOKENS))
-        status = qn_fail(QN_E_ARG,
-                         "[%s] Expected a capacity in multiples of %d, from "
-                         "0 to %d, found %d.",
-                         op_name, QN_KV_BLOCK, MOST_TOKENS, *capacity);
+        status =
+            qn_fail(QN_E_ARG,
+                    "[kv_room] Expected a capacity in multiples of %d, from "
+                    "0 to %d, found %d.",
+                    QN_KV_BLOCK, MOST_TOKENS, *capacity);
     if (status)
         return status;
     if (*capacity < before)
@@ -226,8 +228,8 @@ static qn_status check_steps(const qn_kv_params *p, const qn_array *q,
     for (int i = 0; i < p->count; i++) {
         int capacity, offset = p->steps[i].offset, count = p->steps[i].count;
         qn_status status = check_cache(
-            &p->form, caches + (size_t)i * (size_t)qn_kv_parts(&p->form),
-            &capacity);
+            op_name, &p->form,
+            caches + (size_t)i * (size_t)qn_kv_parts(&p->form), &capacity);
         if (status)
             return status;
         if (offset < 0 || count < 1 || offset > capacity ||
@@ -253,7 +255,7 @@ static qn_status check(const qn_kv_params *p, const qn_array *q,
                        qn_array *const *caches)
 {
     const qn_kv_form *f = &p->form;
-    qn_status status = check_form(f);
+    qn_status status = check_form(op_name, f);
     if (status)
         return status;
     int64_t width = (int64_t)p->heads * f->head_dim, kv_width;
@@ -380,9 +382,9 @@ qn_status qn_op_kv_read(qn_array **out, const qn_kv_form *f,
                         qn_array *const *arrays, int count, qn_stream *s)
 {
     int capacity = 0;
-    qn_status status = check_form(f);
+    qn_status status = check_form("kv_read", f);
     if (!status)
-        status = check_cache(f, arrays, &capacity);
+        status = check_cache("kv_read", f, arrays, &capacity);
     if (!status && (count < 0 || count > capacity))
         status = qn_fail(QN_E_ARG,
                          "[kv_read] Expected at most the %d tokens that the "
@@ -397,7 +399,7 @@ qn_status qn_op_kv_read(qn_array **out, const qn_kv_form *f,
 qn_status qn_op_kv_write(qn_array **out, const qn_kv_form *f,
                          qn_array *const *planes, int *capacity, qn_stream *s)
 {
-    qn_status status = check_form(f);
+    qn_status status = check_form("kv_write", f);
     if (status)
         return status;
     int count = planes[0]->ndim == 4 ? planes[0]->shape[2] : 0;

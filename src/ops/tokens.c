@@ -39,7 +39,7 @@ qn_status qn_op_token_bitmask(qn_array **out, qn_array *logits, qn_array *words,
     size_t entries = last ? (size_t)logits->shape[0] : 1;
     if (masks != 1 && masks != rows && masks != entries)
         return qn_fail(QN_E_ARG,
-                       "[token_bitmask] Expected a mask for each row of "
+                       "[apply_token_bitmask] Expected a mask for each row of "
                        "logits of shape %s, found %zu.",
                        qn_array_shape_text(logits).text, masks);
     qn_array *inputs[] = {logits, words, open};

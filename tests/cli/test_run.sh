@@ -252,6 +252,21 @@ for flags in "--kv affine8" "--kv affine4" "--kv turbo" "--kv turbo:k4v4" \
     q run "$wide" $greedy --raw ab $flags --json
     check "$flags: an answer" json "d['usage']['completion_tokens'] > 0"
 done
+# Layers with a sliding window stay in floats, and the user is told.
+cp -r "$wide" "$scratch/windows"
+chmod -R u+w "$scratch/windows"
+sed -i 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 5/' \
+    "$scratch/windows/config.json"
+# shellcheck disable=SC2086
+q run "$scratch/windows" $greedy --raw abababab --kv turbo
+check "windows: exit 0" code_is 0
+check "windows: a warning" err_has \
+    "kv turbo:k8v3: 2 of 2 layers have a sliding window and store f16"
+cp "$scratch/out" "$scratch/windows.out"
+# shellcheck disable=SC2086
+q run "$scratch/windows" $greedy --raw abababab --kv f16
+check "windows: what float16 gives" cmp "$scratch/out" "$scratch/windows.out"
+check "windows: no warning without turbo" err_empty
 fails 4 "backend cuda" run "$tiny" hi --backend cuda
 fails 4 "backend mlx" run "$tiny" hi --backend mlx
 
