@@ -676,7 +676,8 @@ static void *make_tables(void *arg)
 static void *use_tables(void *arg)
 {
     tables *t = arg;
-    mlx_stream own = mlx_stream_new_device(mlx_device_new_type(MLX_CPU, 0));
+    mlx_device cpu = mlx_device_new_type(MLX_CPU, 0);
+    mlx_stream own = mlx_stream_new_device(cpu);
     mlx_vector_array list = mlx_vector_array_new_data(t->planes, 5);
     bool accepted = false;
     t->failed =
@@ -685,6 +686,7 @@ static void *use_tables(void *arg)
         !accepted || mlx_array_eval(t->k) || mlx_array_eval(t->v);
     mlx_vector_array_free(list);
     mlx_stream_free(own);
+    mlx_device_free(cpu);
     return NULL;
 }
 
