@@ -9,6 +9,7 @@
  * tokens: kv_tokens.c.  Lines take turns; the median of their rounds counts.
  * Exits with 1 where a line misses its limit. */
 #include "kv_attention.h"
+#include "kv_time.h"
 #include "kv_tokens.h"
 
 #include "backend/cpu/kernels/turbo/turbo.h"
@@ -21,12 +22,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 9, HEADS = 8, DIM = 128 };
 
-/* A decode step of the demo model (SmolLM2-135M, 4 bits), measured on two cores
- * of a Xeon with AVX-512, and its shape. */
+/* A decode step of the demo model (SmolLM2-135M, 4 bits), on two cores of Zen 4
+ * (docs/benchmarks.md: 259 tokens/s), and its shape.  On processors where a
+ * step takes longer the share is smaller than what is printed. */
 enum { LAYERS = 30, KV_HEADS = 3, HEAD_DIM = 64 };
 static const double step_seconds = 3.9e-3;
 
@@ -41,33 +42,6 @@ static void limit_line(double found, double limit, bool at_least)
     printf("   limit %s %.0f %%%s\n", at_least ? ">=" : "<=", limit,
            good ? "" : "   MISSED");
     missed += !good;
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void must(int failed, const char *what)
-{
-    if (!failed)
-        return;
-    fprintf(stderr, "kv: %s failed\n", what);
-    exit(1);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return values[n / 2];
 }
 
 static mlx_array normal(int b, int h, int n, int d, mlx_dtype dtype)

@@ -4,19 +4,13 @@
  */
 #include "kv_attention.h"
 
+#include "kv_time.h"
+
 #include <quern/ext.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void *room(size_t bytes)
 {
@@ -28,37 +22,14 @@ static void *room(size_t bytes)
     return p;
 }
 
-/* The default error handler ends the program; this is for what it lets
- * through. */
-static void must(int rc)
-{
-    if (rc)
-        exit(1);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(const double *values, size_t n)
-{
-    double *sorted = room(n * sizeof *sorted);
-    memcpy(sorted, values, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_size);
-    double middle = sorted[n / 2];
-    free(sorted);
-    return middle;
-}
-
 static mlx_stream stream;
 
 static mlx_array normal(const int *dims, size_t ndim, mlx_dtype dtype)
 {
     mlx_array x = mlx_array_new(), key = {NULL};
-    must(mlx_random_normal(&x, dims, ndim, dtype, 0, 1, key, stream));
-    must(mlx_array_eval(x));
+    must(mlx_random_normal(&x, dims, ndim, dtype, 0, 1, key, stream),
+         "attention");
+    must(mlx_array_eval(x), "attention");
     return x;
 }
 
@@ -119,27 +90,29 @@ static mlx_vector_array planes_of(const quern_kv_form *f)
         x[i] = normal(dims, 4, f->dtype);
     if (f->key_bits)
         must(quern_tq_encode(&planes, x[0], x[1], f->key_bits, f->value_bits,
-                             true, stream));
+                             true, stream),
+             "attention");
     for (int i = 0; i < 2 && !f->key_bits; i++) {
         if (!f->bits) {
-            must(mlx_vector_array_append_value(planes, x[i]));
+            must(mlx_vector_array_append_value(planes, x[i]), "attention");
             continue;
         }
         mlx_vector_array part = mlx_vector_array_new();
         must(mlx_quantize(&part, x[i], (mlx_optional_int){f->group_size, true},
                           (mlx_optional_int){f->bits, true}, "affine", none,
-                          stream));
+                          stream),
+             "attention");
         for (size_t j = 0; j < 3; j++) {
             mlx_array y = mlx_array_new();
-            must(mlx_vector_array_get(&y, part, j));
-            must(mlx_vector_array_append_value(planes, y));
-            must(mlx_array_free(y));
+            must(mlx_vector_array_get(&y, part, j), "attention");
+            must(mlx_vector_array_append_value(planes, y), "attention");
+            must(mlx_array_free(y), "attention");
         }
-        must(mlx_vector_array_free(part));
+        must(mlx_vector_array_free(part), "attention");
     }
-    must(mlx_eval(planes));
+    must(mlx_eval(planes), "attention");
     for (int i = 0; i < 2; i++)
-        must(mlx_array_free(x[i]));
+        must(mlx_array_free(x[i]), "attention");
     return planes;
 }
 
@@ -160,23 +133,24 @@ static void open_model(model *m, const shape *s, const kind *k, int layers)
     for (int i = 0; i < layers; i++) {
         int capacity;
         mlx_vector_array cache = mlx_vector_array_new();
-        must(quern_kv_write(&cache, &capacity, &m->form, planes, stream));
-        must(mlx_eval(cache));
+        must(quern_kv_write(&cache, &capacity, &m->form, planes, stream),
+             "attention");
+        must(mlx_eval(cache), "attention");
         for (size_t j = 0; j < mlx_vector_array_size(cache); j++) {
             mlx_array x = mlx_array_new();
-            must(mlx_vector_array_get(&x, cache, j));
+            must(mlx_vector_array_get(&x, cache, j), "attention");
             m->bytes += mlx_array_nbytes(x);
-            must(mlx_array_free(x));
+            must(mlx_array_free(x), "attention");
         }
         m->layers[i] = (quern_kv_step){cache, TOKENS - 1, 1};
     }
-    must(mlx_vector_array_free(planes));
+    must(mlx_vector_array_free(planes), "attention");
 }
 
 static void close_model(model *m, int layers)
 {
     for (int i = 0; i < layers; i++)
-        must(mlx_vector_array_free(m->layers[i].cache));
+        must(mlx_vector_array_free(m->layers[i].cache), "attention");
     free(m->layers);
 }
 
@@ -195,13 +169,14 @@ static double run_model(model *m, const shape *s, int layers,
         mlx_array y = mlx_array_new();
         quern_kv_step step = {m->layers[i].cache, offset, count};
         must(quern_kv_attention(&y, qkv[0], qkv[1], qkv[2], &m->form, &step, 1,
-                                &o, stream));
-        must(mlx_vector_array_append_value(outs, y));
-        must(mlx_array_free(y));
+                                &o, stream),
+             "attention");
+        must(mlx_vector_array_append_value(outs, y), "attention");
+        must(mlx_array_free(y), "attention");
     }
-    must(mlx_eval(outs));
+    must(mlx_eval(outs), "attention");
     double took = seconds() - start;
-    must(mlx_vector_array_free(outs));
+    must(mlx_vector_array_free(outs), "attention");
     return took;
 }
 
@@ -270,7 +245,7 @@ int bench_kv_attention(mlx_stream on)
         for (int k = 0; k < KINDS; k++)
             open_model(&models[k], s, &kinds[k], layers);
         for (int threads = 1; threads <= 2; threads++) {
-            must(quern_set_threads(threads));
+            must(quern_set_threads(threads), "attention");
             for (int round = -1; round < ROUNDS; round++)
                 for (int k = 0; k < KINDS; k++) {
                     double took =
@@ -287,8 +262,8 @@ int bench_kv_attention(mlx_stream on)
         for (int k = 0; k < KINDS; k++)
             close_model(&models[k], layers);
         for (int x = 0; x < 3; x++) {
-            must(mlx_array_free(one[x]));
-            must(mlx_array_free(many[x]));
+            must(mlx_array_free(one[x]), "attention");
+            must(mlx_array_free(many[x]), "attention");
         }
     }
     return missed;

@@ -71,15 +71,21 @@ bool qn_view_reshape(int64_t *strides, const qn_array *source, const int *shape,
     return true;
 }
 
+void qn_view_broadcast(int64_t *strides, const qn_array *source,
+                       const int *shape, int ndim)
+{
+    int missing = ndim - source->ndim;
+    for (int axis = 0; axis < ndim; axis++) {
+        int from = axis - missing;
+        bool stands = from < 0 || source->shape[from] != shape[axis];
+        strides[axis] = stands ? 0 : source->strides[from];
+    }
+}
+
 static void run_broadcast(qn_array *out, const qn_array *in)
 {
     int64_t strides[QN_MAX_NDIM];
-    int missing = out->ndim - in->ndim;
-    for (int axis = 0; axis < out->ndim; axis++) {
-        int from = axis - missing;
-        bool stands = from < 0 || in->shape[from] != out->shape[axis];
-        strides[axis] = stands ? 0 : in->strides[from];
-    }
+    qn_view_broadcast(strides, in, out->shape, out->ndim);
     qn_array_set_view(out, in, strides, in->offset);
 }
 

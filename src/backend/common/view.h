@@ -24,4 +24,9 @@ qn_status qn_view_run(qn_node *node, qn_copy_fn copy);
 bool qn_view_reshape(int64_t *strides, const qn_array *source, const int *shape,
                      int ndim);
 
+/* Strides with which `source` is read over a shape that it broadcasts to:
+ * aligned from the right, 0 along missing axes and those that are stretched. */
+void qn_view_broadcast(int64_t *strides, const qn_array *source,
+                       const int *shape, int ndim);
+
 #endif

@@ -272,12 +272,8 @@ qn_status qn_cpu_full(qn_node *node, bool *done)
     if (status)
         return status;
     *done = true;
-    /* Aligned from the right; missing axes and those of length 1 stand. */
-    int64_t strides[QN_MAX_NDIM] = {0};
-    int missing = out->ndim - value->ndim;
-    for (int axis = 0; axis < value->ndim; axis++)
-        if (value->shape[axis] != 1)
-            strides[missing + axis] = value->strides[axis];
+    int64_t strides[QN_MAX_NDIM];
+    qn_view_broadcast(strides, value, out->shape, out->ndim);
     copy_window(window_of(out), (window){qn_array_data(value), strides},
                 out->shape, out->ndim, qn_array_itemsize(out), true);
     return QN_OK;

@@ -2,6 +2,8 @@
 #include "loops.h"
 #include "stage.h"
 
+#include "backend/common/view.h"
+
 qn_status qn_ref_full(qn_node *node)
 {
     const qn_array *value = node->inputs[0];
@@ -9,12 +11,8 @@ qn_status qn_ref_full(qn_node *node)
     qn_status status = qn_array_alloc(out);
     if (status)
         return status;
-    /* Aligned from the right; missing axes and those of length 1 stand. */
-    int64_t strides[QN_MAX_NDIM] = {0};
-    int missing = out->ndim - value->ndim;
-    for (int axis = 0; axis < value->ndim; axis++)
-        if (value->shape[axis] != 1)
-            strides[missing + axis] = value->strides[axis];
+    int64_t strides[QN_MAX_NDIM];
+    qn_view_broadcast(strides, value, out->shape, out->ndim);
     qn_ref_combine_window(QN_COMBINE_SET, out->dtype,
                           (qn_ref_window){qn_array_data(out), out->strides},
                           (qn_ref_window){qn_array_data(value), strides},
