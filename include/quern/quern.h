@@ -49,7 +49,11 @@ typedef enum quern_status {
     QUERN_E_NOMEM,       /* out of memory */
     QUERN_E_ARG,         /* a value of the caller's is out of range */
     QUERN_E_CANCELLED,   /* the caller stopped the work */
-    QUERN_E_INTERNAL     /* a broken invariant */
+    QUERN_E_INTERNAL,    /* a broken invariant */
+    QUERN_E_SPACE,       /* the disk is too small */
+    QUERN_E_NETWORK,     /* no connection, or offline where one is needed */
+    QUERN_E_INTEGRITY,   /* a file is not the one that was announced */
+    QUERN_E_DENIED       /* a permission or a licence is missing */
 } quern_status;
 
 enum { QUERN_ERROR_SIZE = 1024 };
@@ -63,7 +67,8 @@ typedef struct quern_error {
 } quern_error;
 
 /* "io", "not_found", "format", "unsupported", "mismatch", "out_of_memory",
- * "argument", "cancelled", "internal"; "ok". */
+ * "argument", "cancelled", "internal", "no_space", "network", "integrity",
+ * "denied"; "ok". */
 const char *quern_status_name(quern_status status);
 
 /* The release of this library, such as "0.1.0". */

@@ -11,7 +11,8 @@
 #include <stddef.h>
 
 /* name, text.  The classes of the runtime specification, in its order;
- * NOTFOUND is the part of IO for which the command line has its own code. */
+ * NOTFOUND is the part of IO for which the command line has its own code.
+ * Those behind INTERNAL are of downloads. */
 #define QN_STATUS_LIST(X)                                                      \
     X(OK, "ok")                                                                \
     X(E_IO, "io")                                                              \
@@ -22,7 +23,11 @@
     X(E_NOMEM, "out_of_memory")                                                \
     X(E_ARG, "argument")                                                       \
     X(E_CANCELLED, "cancelled")                                                \
-    X(E_INTERNAL, "internal")
+    X(E_INTERNAL, "internal")                                                  \
+    X(E_SPACE, "no_space")                                                     \
+    X(E_NETWORK, "network")                                                    \
+    X(E_INTEGRITY, "integrity")                                                \
+    X(E_DENIED, "denied")
 
 typedef enum qn_status {
 #define QN_X(name, text) QN_##name,

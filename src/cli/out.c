@@ -150,7 +150,14 @@ static int exit_code(quern_status status)
     case QUERN_E_MISMATCH:
         return QN_EXIT_UNSUPPORTED;
     case QUERN_E_NOMEM:
+    case QUERN_E_SPACE:
         return QN_EXIT_NO_MEMORY;
+    case QUERN_E_NETWORK:
+        return QN_EXIT_NETWORK;
+    case QUERN_E_INTEGRITY:
+        return QN_EXIT_INTEGRITY;
+    case QUERN_E_DENIED:
+        return QN_EXIT_DENIED;
     case QUERN_E_ARG:
         return QN_EXIT_USAGE;
     case QUERN_E_CANCELLED:
