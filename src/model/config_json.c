@@ -4,158 +4,110 @@
 
 #include <stdio.h>
 
-/* The document, with the part that wins for the fields of the text model. */
-typedef struct reader {
-    const char *path;
-    const qn_json *root, *text;
-} reader;
+/* ---- rotary positions ---- */
 
-static const qn_json *find(const reader *r, const char *key)
-{
-    const qn_json *value = qn_json_get(r->text, key);
-    if (!value)
-        value = qn_json_get(r->root, key);
-    /* null means the same as absent. */
-    return value && value->type != QN_JSON_T_NULL ? value : NULL;
-}
-
-static qn_status at(const reader *r, qn_status status, const char *key)
-{
-    return qn_fail_where(status, "%s: $.%s", r->path, key);
-}
-
-static qn_status missing(const reader *r, const char *key)
-{
-    return at(r, qn_fail(QN_E_FORMAT, "%s is missing", key), key);
-}
-
-static qn_status wrong_type(const reader *r, const char *key,
-                            const char *expected, const qn_json *value)
-{
-    return at(
-        r,
-        qn_fail(QN_E_FORMAT, "%s: expected %s, found %s%s%.*s", key, expected,
-                qn_json_type_name(value->type),
-                value->type == QN_JSON_T_NUMBER ? " " : "",
-                value->type == QN_JSON_T_NUMBER ? (int)value->text.size : 0,
-                value->type == QN_JSON_T_NUMBER ? value->text.data : ""),
-        key);
-}
-
-static qn_status get_int(const reader *r, const char *key, const qn_json *value,
-                         int low, int high, int *out)
-{
-    int64_t n;
-    if (!qn_json_as_int(value, &n))
-        return wrong_type(r, key, "an integer", value);
-    if (n < low || n > high)
-        return at(r,
-                  qn_fail(QN_E_FORMAT, "%s: expected %d..%d, found %lld", key,
-                          low, high, (long long)n),
-                  key);
-    *out = (int)n;
-    return QN_OK;
-}
-
-static qn_status need_dim(const reader *r, const char *key, int high, int *out)
-{
-    const qn_json *value = find(r, key);
-    return value ? get_int(r, key, value, 1, high, out) : missing(r, key);
-}
-
-static qn_status maybe_dim(const reader *r, const char *key, int high, int *out)
-{
-    const qn_json *value = find(r, key);
-    return value ? get_int(r, key, value, 1, high, out) : QN_OK;
-}
-
-static qn_status get_double(const reader *r, const char *key,
-                            const qn_json *value, double *out)
-{
-    return qn_json_as_double(value, out)
-               ? QN_OK
-               : wrong_type(r, key, "a number", value);
-}
-
-static qn_status maybe_bool(const reader *r, const char *key, bool *out)
-{
-    const qn_json *value = find(r, key);
-    if (!value || qn_json_as_bool(value, out))
-        return QN_OK;
-    return wrong_type(r, key, "true or false", value);
-}
-
-/* A copy of the string; *out stays as it is when the key is absent. */
-static qn_status maybe_str(const reader *r, const char *key, char **out)
-{
-    const qn_json *value = find(r, key);
-    qn_str text;
-    if (!value)
-        return QN_OK;
-    if (!qn_json_as_str(value, &text))
-        return wrong_type(r, key, "a string", value);
-    char *copy = qn_strndup(text.data, text.size);
-    if (!copy)
-        return QN_E_NOMEM;
-    qn_free(*out);
-    *out = copy;
-    return QN_OK;
-}
-
-/* A number inside an object of rope settings. */
-static qn_status rope_number(const reader *r, const qn_json *object,
-                             const char *key, bool needed, double *out)
-{
-    const qn_json *value = qn_json_get(object, key);
-    if (value && value->type != QN_JSON_T_NULL)
-        return get_double(r, key, value, out);
-    return needed ? missing(r, key) : QN_OK;
-}
-
-static qn_status read_rope_type(const reader *r, const qn_json *scaling,
-                                qn_rope_type *out)
+static void read_rope_type(qn_source *s, qn_rope_config *rope,
+                           const qn_json *scaling)
 {
     static const struct {
         const char *name;
         qn_rope_type type;
     } types[] = {
-        {"default", QN_ROPE_DEFAULT}, {"mrope", QN_ROPE_DEFAULT},
-        {"linear", QN_ROPE_LINEAR},   {"llama3", QN_ROPE_LLAMA3},
+        {"default", QN_ROPE_DEFAULT},
+        {"mrope", QN_ROPE_DEFAULT},
+        {"linear", QN_ROPE_LINEAR},
+        {"llama3", QN_ROPE_LLAMA3},
         {"yarn", QN_ROPE_YARN},
+        {"dynamic", QN_ROPE_DYNAMIC},
+        {"longrope", QN_ROPE_LONGROPE},
+        {"su", QN_ROPE_LONGROPE},
+        {"proportional", QN_ROPE_PROPORTIONAL},
     };
     const char *key = "rope_type";
     const qn_json *value = qn_json_get(scaling, key);
     if (!value)
         value = qn_json_get(scaling, key = "type");
     qn_str text;
-    if (!value)
-        return missing(r, "rope_type");
-    if (!qn_json_as_str(value, &text))
-        return wrong_type(r, key, "a string", value);
+    if (s->status)
+        return;
+    if (!value) {
+        qn_source_missing(s, "rope_type", NULL);
+        return;
+    }
+    if (!qn_json_as_str(value, &text)) {
+        qn_source_wrong(s, key, "a string", value);
+        return;
+    }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (qn_str_is(text, types[i].name)) {
-            *out = types[i].type;
-            return QN_OK;
+            rope->type = types[i].type;
+            return;
         }
-    return at(r,
-              qn_fail(QN_E_UNSUPPORTED,
-                      "rope scaling '%.*s' is not supported (default, linear, "
-                      "llama3, yarn are)",
-                      (int)text.size, text.data),
-              key);
+    qn_source_fail(s,
+                   qn_fail(QN_E_UNSUPPORTED,
+                           "rope scaling '%.*s' is not supported (default, "
+                           "linear, dynamic, llama3, yarn, longrope, "
+                           "proportional are)",
+                           (int)text.size, text.data),
+                   key, NULL);
 }
 
-static qn_status read_scaling(const reader *r, const qn_json *scaling,
-                              qn_rope_config *rope)
+/* One number for each pair of features; the caller owns it. */
+static void read_factors(qn_source *s, float **out, const qn_json *scaling,
+                         const char *key, int count)
 {
-    qn_status status = read_rope_type(r, scaling, &rope->type);
-    if (!status)
-        status = rope_number(r, scaling, "factor",
-                             rope->type != QN_ROPE_DEFAULT, &rope->factor);
+    const qn_json *list = qn_json_get(scaling, key);
+    if (s->status)
+        return;
+    if (!list) {
+        qn_source_missing(s, key, NULL);
+        return;
+    }
+    if (list->type != QN_JSON_T_ARRAY || list->count != (uint32_t)count) {
+        qn_source_fail(
+            s,
+            qn_fail(QN_E_FORMAT, "%s: expected a list of %d, found %s of %u",
+                    key, count, qn_json_type_name(list->type), list->count),
+            key, NULL);
+        return;
+    }
+    float *values = qn_calloc((size_t)count, sizeof *values);
+    s->status = values ? QN_OK : QN_E_NOMEM;
+    for (int i = 0; i < count && !s->status; i++) {
+        double value = 0;
+        if (!qn_json_as_double(&list->items[i], &value))
+            qn_source_wrong(s, key, "numbers", &list->items[i]);
+        else if (!(value > 0 && value < 1e9))
+            qn_source_fail(s,
+                           qn_fail(QN_E_FORMAT,
+                                   "%s: expected positive numbers, found %g",
+                                   key, value),
+                           key, NULL);
+        else
+            values[i] = (float)value;
+    }
+    qn_free(*out);
+    *out = values;
+}
+
+static bool needs_factor(qn_rope_type type)
+{
+    return type == QN_ROPE_LINEAR || type == QN_ROPE_LLAMA3 ||
+           type == QN_ROPE_YARN || type == QN_ROPE_DYNAMIC;
+}
+
+static void read_scaling(qn_source *s, qn_rope_config *rope,
+                         const qn_json *scaling)
+{
+    read_rope_type(s, rope, scaling);
+    if (!s->status && needs_factor(rope->type) &&
+        !qn_json_get(scaling, "factor"))
+        qn_source_missing(s, "factor", NULL);
     const struct {
         const char *key;
         double *out;
     } numbers[] = {
+        {"factor", &rope->factor},
         {"original_max_position_embeddings", &rope->original_positions},
         {"low_freq_factor", &rope->low_freq_factor},
         {"high_freq_factor", &rope->high_freq_factor},
@@ -165,192 +117,160 @@ static qn_status read_scaling(const reader *r, const qn_json *scaling,
         {"mscale_all_dim", &rope->mscale_all_dim},
         {"attention_factor", &rope->attention_factor},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !status; i++)
-        status = rope_number(r, scaling, numbers[i].key, false, numbers[i].out);
-    return status;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        qn_read_member(s, numbers[i].out, scaling, numbers[i].key);
+    if (rope->type == QN_ROPE_LONGROPE && !s->status) {
+        read_factors(s, &rope->short_factors, scaling, "short_factor",
+                     rope->dims / 2);
+        read_factors(s, &rope->long_factors, scaling, "long_factor",
+                     rope->dims / 2);
+    }
 }
 
-static qn_status read_rope(const reader *r, qn_config *c)
+/* The rotated part of a head; `partial` has been read. */
+static void set_dims(qn_source *s, qn_rope_config *rope, int head_dim)
+{
+    if (!s->status && !(rope->partial > 0 && rope->partial <= 1))
+        qn_source_fail(
+            s, qn_fail(QN_E_FORMAT, "expected 0..1, found %g", rope->partial),
+            "partial_rotary_factor", NULL);
+    if (s->status)
+        return;
+    rope->dims = (int)(head_dim * rope->partial);
+    rope->turned = rope->dims / 2;
+}
+
+static bool has_type(const qn_json *object)
+{
+    return qn_json_get(object, "rope_type") || qn_json_get(object, "type");
+}
+
+void qn_read_rope(qn_source *s, qn_rope_config *rope, const qn_json *object,
+                  int head_dim)
+{
+    qn_read_member(s, &rope->base, object, "rope_theta");
+    qn_read_member(s, &rope->partial, object, "partial_rotary_factor");
+    set_dims(s, rope, head_dim);
+    if (has_type(object) && !s->status)
+        read_scaling(s, rope, object);
+    if (rope->type == QN_ROPE_PROPORTIONAL)
+        rope->dims = head_dim;
+}
+
+static const qn_json *read_object(qn_source *s, const char *key)
+{
+    const qn_json *value = qn_source_json(s, key);
+    if (!value || value->type == QN_JSON_T_OBJECT)
+        return value;
+    qn_source_wrong(s, key, "an object", value);
+    return NULL;
+}
+
+/* What older files have: the base beside an object with the scaling. */
+static void read_flat_rope(qn_source *s, qn_config *c, const qn_json *scaling)
 {
     qn_rope_config *rope = &c->rope;
-    *rope = (qn_rope_config){
-        .base = 10000,
-        .low_freq_factor = 1,
-        .high_freq_factor = 4,
-        .beta_fast = 32,
-        .beta_slow = 1,
-        .mscale = 1,
-    };
-    qn_status status = maybe_bool(r, "rope_traditional", &rope->traditional);
-    const qn_json *theta = find(r, "rope_theta");
-    const qn_json *parameters = find(r, "rope_parameters");
-    const qn_json *scaling = find(r, "rope_scaling");
-    const qn_json *original = find(r, "original_max_position_embeddings");
-    if (!status && parameters && parameters->type != QN_JSON_T_OBJECT)
-        status = wrong_type(r, "rope_parameters", "an object", parameters);
-    if (!status && scaling && scaling->type != QN_JSON_T_OBJECT)
-        status = wrong_type(r, "rope_scaling", "an object", scaling);
-    if (status)
-        return status;
-
-    double partial = 1;
-    if (theta)
-        status = get_double(r, "rope_theta", theta, &rope->base);
-    else
-        status = rope_number(r, parameters, "rope_theta", false, &rope->base);
-    const qn_json *value = find(r, "partial_rotary_factor");
-    if (!value)
-        value = qn_json_get(parameters, "partial_rotary_factor");
-    if (!status && value)
-        status = get_double(r, "partial_rotary_factor", value, &partial);
-    if (!status && !(partial > 0 && partial <= 1))
-        status = at(r, qn_fail(QN_E_FORMAT, "expected 0..1, found %g", partial),
-                    "partial_rotary_factor");
-    if (!status && original)
-        status = get_double(r, "original_max_position_embeddings", original,
-                            &rope->original_positions);
-    rope->dims = (int)(c->head_dim * partial);
-    /* The newer layout has the scaling in rope_parameters. */
-    if (!scaling && (qn_json_get(parameters, "rope_type") ||
-                     qn_json_get(parameters, "type")))
-        scaling = parameters;
-    if (!status && scaling)
-        status = read_scaling(r, scaling, rope);
-    if (!status && rope->type == QN_ROPE_LLAMA3 && !rope->original_positions)
-        rope->original_positions = 8192;
-    if (!status && rope->type == QN_ROPE_YARN && !rope->original_positions)
-        rope->original_positions = (double)c->max_positions;
-    return status;
+    qn_read_real(s, &rope->base, "rope_theta", NULL);
+    qn_read_real(s, &rope->partial, "partial_rotary_factor", NULL);
+    qn_read_real(s, &rope->original_positions,
+                 "original_max_position_embeddings", NULL);
+    set_dims(s, rope, c->head_dim);
+    if (scaling && !s->status)
+        read_scaling(s, rope, scaling);
+    if (rope->type == QN_ROPE_PROPORTIONAL)
+        rope->dims = c->head_dim;
 }
 
-static qn_status read_windows(const reader *r, qn_config *c)
+static void read_ropes(qn_source *s, qn_config *c)
 {
-    qn_status status =
-        maybe_dim(r, "sliding_window", QN_MAX_DIM, &c->sliding_window);
-    const qn_json *types = find(r, "layer_types");
-    if (status || !types)
-        return status;
-    if (types->type != QN_JSON_T_ARRAY || types->count != (uint32_t)c->layers)
-        return at(r,
-                  qn_fail(QN_E_FORMAT, "expected a list of %d, found %s of %u",
-                          c->layers, qn_json_type_name(types->type),
-                          types->count),
-                  "layer_types");
-    for (int i = 0; i < c->layers; i++) {
+    qn_rope_config *rope = &c->rope;
+    qn_read_bool(s, &rope->traditional, "rope_traditional", NULL);
+    const qn_json *parameters = read_object(s, "rope_parameters");
+    const qn_json *scaling = read_object(s, "rope_scaling");
+    const qn_json *full = qn_json_get(parameters, "full_attention");
+    const qn_json *sliding = qn_json_get(parameters, "sliding_attention");
+    read_flat_rope(s, c, scaling);
+    if (parameters && !full && !sliding)
+        qn_read_rope(s, rope, parameters, c->head_dim);
+    if (full)
+        qn_read_rope(s, rope, full, c->head_dim);
+    qn_rope_config *local = &c->local_rope;
+    local->traditional = rope->traditional;
+    qn_read_real(s, &local->base, "rope_local_base_freq", NULL);
+    set_dims(s, local, c->head_dim);
+    if (sliding)
+        qn_read_rope(s, local, sliding, c->head_dim);
+    if (rope->type == QN_ROPE_LLAMA3 && !rope->original_positions)
+        rope->original_positions = 8192;
+    if ((rope->type == QN_ROPE_YARN || rope->type == QN_ROPE_LONGROPE) &&
+        !rope->original_positions)
+        rope->original_positions = (double)c->max_positions;
+}
+
+/* ---- layers ---- */
+
+static void read_layer_types(qn_source *s, qn_config *c)
+{
+    const qn_json *types = qn_source_json(s, "layer_types");
+    if (s->status || !types)
+        return;
+    if (types->type != QN_JSON_T_ARRAY || types->count != (uint32_t)c->layers) {
+        qn_source_fail(
+            s,
+            qn_fail(QN_E_FORMAT, "expected a list of %d, found %s of %u",
+                    c->layers, qn_json_type_name(types->type), types->count),
+            "layer_types", NULL);
+        return;
+    }
+    for (int i = 0; i < c->layers && !s->status; i++) {
         qn_str text = {"", 0};
         qn_json_as_str(&types->items[i], &text);
         if (qn_str_is(text, "sliding_attention")) {
             if (!c->sliding_window)
-                return missing(r, "sliding_window");
+                qn_source_missing(s, "sliding_window", NULL);
             c->layer[i].window = c->sliding_window;
+        } else if (qn_str_is(text, "linear_attention")) {
+            c->layer[i].kind = QN_LAYER_RECURRENT;
         } else if (!qn_str_is(text, "full_attention")) {
-            return at(r,
-                      qn_fail(QN_E_UNSUPPORTED,
-                              "layer %d: expected full_attention or "
-                              "sliding_attention, found '%.*s'",
-                              i, (int)text.size, text.data),
-                      "layer_types");
+            qn_source_fail(s,
+                           qn_fail(QN_E_UNSUPPORTED,
+                                   "layer %d: expected full_attention, "
+                                   "sliding_attention or linear_attention, "
+                                   "found '%.*s'",
+                                   i, (int)text.size, text.data),
+                           "layer_types", NULL);
         }
     }
-    return QN_OK;
 }
 
-/* The window of a family that has one without saying so layer by layer. */
-static void spread_window(const reader *r, qn_config *c)
-{
-    if (find(r, "layer_types") || strcmp(c->family, "mistral") != 0)
-        return;
-    for (int i = 0; i < c->layers; i++)
-        c->layer[i].window = c->sliding_window;
-}
-
-static qn_status read_intermediate(const reader *r, qn_config *c)
-{
-    const char *key = "intermediate_size";
-    const qn_json *value = find(r, key);
-    if (!value)
-        return missing(r, key);
-    if (value->type != QN_JSON_T_ARRAY) {
-        qn_status status =
-            get_int(r, key, value, 1, QN_MAX_DIM, &c->intermediate);
-        return status ? status : qn_config_make_layers(c);
-    }
-    if (value->count != (uint32_t)c->layers)
-        return at(r,
-                  qn_fail(QN_E_FORMAT, "expected %d entries, found %u",
-                          c->layers, value->count),
-                  key);
-    qn_status status = qn_config_make_layers(c);
-    for (int i = 0; i < c->layers && !status; i++) {
-        status = get_int(r, key, &value->items[i], 1, QN_MAX_DIM,
-                         &c->layer[i].intermediate);
-        if (!status && c->layer[i].intermediate > c->intermediate)
-            c->intermediate = c->layer[i].intermediate;
-    }
-    return status;
-}
+/* ---- the rest ---- */
 
 /* An id that may be absent, null, or the first of a list. */
-static qn_status read_id(const reader *r, const char *key, int64_t *out)
+static void read_id(qn_source *s, const char *key, int64_t *out)
 {
-    const qn_json *value = find(r, key);
-    *out = -1;
-    if (value && value->type == QN_JSON_T_ARRAY)
+    const qn_json *value = qn_source_json(s, key);
+    if (s->status || !value)
+        return;
+    if (value->type == QN_JSON_T_ARRAY)
         value = qn_json_at(value, 0);
-    int id = -1;
-    qn_status status =
-        value ? get_int(r, key, value, -1, INT32_MAX, &id) : QN_OK;
+    int64_t id = -1;
+    if (value && (!qn_json_as_int(value, &id) || id < -1 || id > INT32_MAX))
+        qn_source_wrong(s, key, "a token id", value);
     *out = id;
-    return status;
 }
 
-static qn_status read_sizes(const reader *r, qn_config *c)
+static void read_flags(qn_source *s, qn_config *c)
 {
-    qn_status status = need_dim(r, "hidden_size", QN_MAX_DIM, &c->hidden);
-    if (!status)
-        status = need_dim(r, "num_hidden_layers", QN_MAX_LAYERS, &c->layers);
-    if (!status)
-        status = need_dim(r, "num_attention_heads", QN_MAX_DIM, &c->heads);
-    if (!status)
-        status = need_dim(r, "vocab_size", QN_MAX_DIM, &c->vocab_size);
-    c->kv_heads = c->heads;
-    if (!status)
-        status = maybe_dim(r, "num_key_value_heads", QN_MAX_DIM, &c->kv_heads);
-    if (!status)
-        status = maybe_dim(r, "head_dim", QN_MAX_DIM, &c->head_dim);
-    if (!status && !c->head_dim) {
-        if (c->hidden % c->heads)
-            status = at(r,
-                        qn_fail(QN_E_FORMAT,
-                                "head_dim is missing, and hidden_size %d does "
-                                "not divide by %d heads",
-                                c->hidden, c->heads),
-                        "head_dim");
-        else
-            c->head_dim = c->hidden / c->heads;
-    }
-    return status ? status : read_intermediate(r, c);
-}
-
-static qn_status read_flags(const reader *r, qn_config *c)
-{
-    qn_status status = maybe_bool(r, "attention_bias", &c->attention_bias);
-    if (!status)
-        status = maybe_bool(r, "mlp_bias", &c->mlp_bias);
-    const qn_json *value = find(r, "tie_word_embeddings");
-    bool tied = false;
-    c->tied = -1;
-    if (!status && value) {
-        status = maybe_bool(r, "tie_word_embeddings", &tied);
+    qn_read_bool(s, &c->attention_bias, "attention_bias", NULL);
+    qn_read_bool(s, &c->mlp_bias, "mlp_bias", NULL);
+    if (qn_source_json(s, "tie_word_embeddings")) {
+        bool tied = false;
+        qn_read_bool(s, &tied, "tie_word_embeddings", NULL);
         c->tied = tied;
     }
-    if (!status)
-        status = maybe_str(r, "hidden_activation", &c->activation);
-    if (!status)
-        status = maybe_str(r, "hidden_act", &c->activation);
-    if (!status && !c->activation && !(c->activation = qn_strdup("silu")))
-        status = QN_E_NOMEM;
-    return status;
+    bool newer = qn_source_json(s, "hidden_activation") != NULL;
+    qn_read_text(s, c->activation, sizeof c->activation,
+                 newer ? "hidden_activation" : "hidden_act", NULL);
 }
 
 qn_status qn_config_set_end_ids(qn_config *c, const qn_json *value,
@@ -379,69 +299,73 @@ qn_status qn_config_set_end_ids(qn_config *c, const qn_json *value,
     return QN_OK;
 }
 
-static qn_status read_quantization(const reader *r, qn_config *c)
+static void read_end_ids(qn_source *s, qn_config *c)
 {
-    const char *key = "quantization";
-    const qn_json *value = find(r, key);
-    if (!value)
-        value = find(r, key = "quantization_config");
     char where[QN_ERROR_SIZE];
-    snprintf(where, sizeof where, "%s: $.%s", r->path, key);
-    return qn_quant_parse(&c->quant, value, where);
+    snprintf(where, sizeof where, "%s: $.eos_token_id", s->path);
+    if (!s->status)
+        s->status =
+            qn_config_set_end_ids(c, qn_source_json(s, "eos_token_id"), where);
 }
 
-static qn_status read_all(const reader *r, qn_config *c)
+static void read_quantization(qn_source *s, qn_config *c)
 {
-    if (r->root->type != QN_JSON_T_OBJECT) {
-        qn_status status = qn_fail(QN_E_FORMAT, "expected an object, found %s",
-                                   qn_json_type_name(r->root->type));
-        return qn_fail_where(status, "%s", r->path);
-    }
-    /* A configuration may name code; code is never run. */
-    if (find(r, "model_file"))
-        return at(r,
-                  qn_fail(QN_E_UNSUPPORTED,
-                          "models that bring their own code are refused"),
-                  "model_file");
-    const qn_json *type = qn_json_get(r->root, "model_type");
-    qn_str family;
-    if (!type)
-        return missing(r, "model_type");
-    if (!qn_json_as_str(type, &family))
-        return wrong_type(r, "model_type", "a string", type);
-    c->family = qn_strndup(family.data, family.size);
-    c->name = qn_strdup("");
-    if (!c->family || !c->name)
-        return QN_E_NOMEM;
-
-    int positions = 0;
-    qn_status status = read_sizes(r, c);
-    if (!status)
-        status = need_dim(r, "max_position_embeddings", QN_MAX_DIM, &positions);
-    c->max_positions = positions;
-    const qn_json *eps = find(r, "rms_norm_eps");
-    if (!status)
-        status = eps ? get_double(r, "rms_norm_eps", eps, &c->rms_norm_eps)
-                     : missing(r, "rms_norm_eps");
-    if (!status)
-        status = read_rope(r, c);
-    if (!status)
-        status = read_windows(r, c);
-    if (!status)
-        spread_window(r, c);
-    if (!status)
-        status = read_flags(r, c);
-    if (!status)
-        status = read_id(r, "bos_token_id", &c->bos_id);
-    if (!status)
-        status = read_id(r, "pad_token_id", &c->pad_id);
+    const char *key = "quantization";
+    const qn_json *value = qn_source_json(s, key);
+    if (!value)
+        value = qn_source_json(s, key = "quantization_config");
     char where[QN_ERROR_SIZE];
-    snprintf(where, sizeof where, "%s: $.eos_token_id", r->path);
-    if (!status)
-        status = qn_config_set_end_ids(c, find(r, "eos_token_id"), where);
-    if (!status)
-        status = read_quantization(r, c);
-    return status ? status : qn_config_check(c, r->path);
+    snprintf(where, sizeof where, "%s: $.%s", s->path, key);
+    if (!s->status)
+        s->status = qn_quant_parse(&c->quant, value, where);
+}
+
+/* The outer model_type selects what the rest means, also for a model whose
+ * text part has a type of its own. */
+static void read_type(qn_source *s, qn_config *c)
+{
+    const qn_json *type = qn_json_get(s->root, "model_type");
+    qn_str family;
+    if (s->root->type != QN_JSON_T_OBJECT) {
+        s->status =
+            qn_fail_where(qn_fail(QN_E_FORMAT, "expected an object, found %s",
+                                  qn_json_type_name(s->root->type)),
+                          "%s", s->path);
+    } else if (qn_source_json(s, "model_file")) {
+        /* A configuration may name code; code is never run. */
+        qn_source_fail(s,
+                       qn_fail(QN_E_UNSUPPORTED,
+                               "models that bring their own code are refused"),
+                       "model_file", NULL);
+    } else if (!type) {
+        qn_source_missing(s, "model_type", NULL);
+    } else if (!qn_json_as_str(type, &family)) {
+        qn_source_wrong(s, "model_type", "a string", type);
+    } else {
+        c->family = qn_strndup(family.data, family.size);
+        c->name = qn_strdup("");
+        if (!c->family || !c->name)
+            s->status = QN_E_NOMEM;
+    }
+}
+
+static qn_status read_all(qn_source *s, qn_config *c)
+{
+    read_type(s, c);
+    if (s->status)
+        return s->status;
+    qn_config_read_sizes(c, s);
+    qn_need_int(s, &c->vocab_size, "vocab_size", NULL, 1, QN_MAX_DIM);
+    if (s->status)
+        return s->status;
+    read_ropes(s, c);
+    read_layer_types(s, c);
+    read_flags(s, c);
+    read_id(s, "bos_token_id", &c->bos_id);
+    read_id(s, "pad_token_id", &c->pad_id);
+    read_end_ids(s, c);
+    read_quantization(s, c);
+    return qn_config_finish(c, s);
 }
 
 qn_status qn_config_from_json(qn_config *out, qn_str text, const char *path)
@@ -450,10 +374,10 @@ qn_status qn_config_from_json(qn_config *out, qn_str text, const char *path)
     qn_status status = qn_json_parse(&doc, text, QN_JSON_ALLOW_BOM);
     if (status)
         return qn_fail_where(status, "%s", path);
-    reader r = {.path = path, .root = qn_json_root(doc)};
-    r.text = qn_json_get(r.root, "text_config");
+    qn_source s = {.path = path, .root = qn_json_root(doc)};
+    s.text = qn_json_get(s.root, "text_config");
     qn_config config = {0};
-    status = read_all(&r, &config);
+    status = read_all(&s, &config);
     if (status)
         qn_config_clear(&config);
     else

@@ -3,13 +3,13 @@
 #define QN_MODEL_CONFIG_READ_H
 
 #include "config.h"
+#include "family.h"
 
-/* QN_E_FORMAT with both bounds unless low <= value <= high. */
-qn_status qn_config_bound(int64_t value, int64_t low, int64_t high,
-                          const char *where);
-/* One entry for each layer, all alike; needs `layers` and `intermediate`. */
-qn_status qn_config_make_layers(qn_config *config);
-/* The rules between values; settles max_positions. */
-qn_status qn_config_check(qn_config *config, const char *path);
+/* Sizes and layers, which both forms have; config->family is known.  Before
+ * it, the family's defaults are set. */
+void qn_config_read_sizes(qn_config *config, qn_source *source);
+/* What comes after everything common: the family's own keys, the rules between
+ * values, max_positions. */
+qn_status qn_config_finish(qn_config *config, qn_source *source);
 
 #endif

@@ -1,12 +1,35 @@
-/* family.h: what a model family has to offer; families.def lists them. */
+/* family.h: what a model family has to offer; families.def lists them.
+ *
+ * A family is one file: which keys of a configuration it reads beside the
+ * common ones, which tensors it consumes, and its forward pass. */
 #ifndef QN_MODEL_FAMILY_H
 #define QN_MODEL_FAMILY_H
 
 #include "nn.h"
 
+/* The name of a tensor of a GGUF file, without "blk.N." and ".weight", and of
+ * the module that it is in a model directory, without "model.layers.N.". */
+typedef struct qn_tensor_name {
+    const char *gguf, *module;
+} qn_tensor_name;
+
 typedef struct qn_family {
-    /* What the family requires of a configuration beyond config.c. */
+    /* Sets what holds where a configuration says nothing, before it is read:
+     * sizes (which are then not needed), norm_eps, activation, rope, tied.  May
+     * be NULL. */
+    void (*prepare)(qn_config *config);
+    /* Reads the family's own keys (source.h) into config->extra and `moe`, and
+     * settles what differs between layers; all common keys have been read.  May
+     * be NULL. */
+    void (*configure)(qn_config *config, qn_source *source);
+    /* What the family requires of a configuration beyond config.c; may be
+     * NULL. */
     qn_status (*check)(const qn_config *config);
+    /* Layers may have different kinds, numbers and widths of heads. */
+    bool varied;
+    /* Names of layers' tensors in GGUF files that are not the common ones
+     * (weights.c); NULL: none.  {NULL, NULL} ends it. */
+    const qn_tensor_name *gguf_names;
     /* Loads all weights.  On success the caller owns *out. */
     qn_status (*load)(void **out, qn_loader *loader);
     void (*free)(void *state);
@@ -27,5 +50,10 @@ typedef struct qn_family {
 #define QN_FAMILY(type, name) extern const qn_family qn_family_##name;
 #include "families.def"
 #undef QN_FAMILY
+
+/* The family of a model_type or general.architecture; NULL: none has it. */
+const qn_family *qn_family_find(qn_str type);
+/* All types there are, in the order of families.def: NULL at the end. */
+const qn_family *qn_family_at(size_t i, const char **type);
 
 #endif

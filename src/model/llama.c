@@ -51,6 +51,14 @@ static qn_status llama_check(const qn_config *c)
     return QN_OK;
 }
 
+/* Files without layer_types: only mistral means its window. */
+static void llama_configure(qn_config *c, qn_source *s)
+{
+    bool slides = !strcmp(c->family, "mistral");
+    if (!s->gguf && slides && !qn_source_has(s, "layer_types", NULL))
+        qn_config_set_windows(c, NULL);
+}
+
 static void drop(mlx_array x)
 {
     if (x.ctx)
@@ -196,7 +204,7 @@ static qn_status llama_load(void **out, qn_loader *l)
     m->heads = c->heads;
     m->kv_heads = c->kv_heads;
     m->head_dim = c->head_dim;
-    m->eps = c->rms_norm_eps;
+    m->eps = c->norm_eps;
     m->dtype = l->dtype;
     m->layer = qn_calloc((size_t)c->layers, sizeof *m->layer);
     m->window = qn_calloc((size_t)c->layers, sizeof *m->window);
@@ -269,6 +277,7 @@ static const char *const llama_modules[] = {
 };
 
 const qn_family qn_family_llama = {
+    .configure = llama_configure,
     .check = llama_check,
     .load = llama_load,
     .free = llama_free,

@@ -16,17 +16,6 @@ struct qn_model {
     qn_model_sums sums;
 };
 
-static const struct {
-    const char *type;
-    const qn_family *family;
-} families[] = {
-#define QN_FAMILY(type, name) {type, &qn_family_##name},
-#include "families.def"
-#undef QN_FAMILY
-};
-
-enum { FAMILY_COUNT = sizeof families / sizeof *families };
-
 /* How many modules of the family's layers the files have, in hundredths. */
 static int likeness(const qn_family *family, const qn_weights *weights)
 {
@@ -44,12 +33,14 @@ static qn_status unknown_family(const qn_weights *weights, qn_str type)
     qn_buf list = QN_BUF_INIT;
     int best = 0;
     const char *nearest = NULL;
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        qn_buf_printf(&list, "%s%s", i ? ", " : "", families[i].type);
-        int like = likeness(families[i].family, weights);
+    const qn_family *family;
+    const char *name;
+    for (size_t i = 0; (family = qn_family_at(i, &name)); i++) {
+        qn_buf_printf(&list, "%s%s", i ? ", " : "", name);
+        int like = likeness(family, weights);
         if (like > best) {
             best = like;
-            nearest = families[i].type;
+            nearest = name;
         }
     }
     qn_status status = qn_buf_status(&list);
@@ -63,17 +54,9 @@ static qn_status unknown_family(const qn_weights *weights, qn_str type)
     return qn_fail_where(status, "%s", qn_weights_path(weights));
 }
 
-static const qn_family *find_family(qn_str type)
-{
-    for (size_t i = 0; i < FAMILY_COUNT; i++)
-        if (qn_str_is(type, families[i].type))
-            return families[i].family;
-    return NULL;
-}
-
 qn_status qn_model_check_family(const qn_weights *weights, qn_str type)
 {
-    return find_family(type) ? QN_OK : unknown_family(weights, type);
+    return qn_family_find(type) ? QN_OK : unknown_family(weights, type);
 }
 
 static qn_status load_state(qn_model *model, qn_weights *weights,
@@ -109,7 +92,8 @@ qn_status qn_model_check(const qn_weights *weights, const qn_config *config)
     qn_status status = qn_model_check_family(weights, type);
     if (status)
         return status;
-    status = find_family(type)->check(config);
+    const qn_family *family = qn_family_find(type);
+    status = family->check ? family->check(config) : QN_OK;
     return status ? qn_fail_where(status, "%s", qn_weights_path(weights))
                   : QN_OK;
 }
@@ -123,7 +107,7 @@ qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
     qn_model *model = qn_calloc(1, sizeof *model);
     if (!model)
         return QN_E_NOMEM;
-    model->family = find_family(qn_str_of(config->family));
+    model->family = qn_family_find(qn_str_of(config->family));
     model->config = *config;
     model->dtype = options->dtype;
     model->stream = options->stream;

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "family.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,36 +32,44 @@ struct qn_weights {
 
 /* ---- names ---- */
 
-/* tensor of a GGUF file -> module of a model directory */
-typedef struct rename_row {
-    const char *from, *to;
-} rename_row;
-
-static const rename_row global_names[] = {
+static const qn_tensor_name global_names[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
     {"output", "lm_head"},
+    {NULL, NULL},
 };
 
-static const rename_row layer_names[] = {
+static const qn_tensor_name layer_names[] = {
     {"attn_norm", "input_layernorm"},
     {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},
+    {"attn_qkv", "self_attn.qkv_proj"},
     {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_sinks", "self_attn.sinks"},
     {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.switch_mlp.gate_proj"},
+    {"ffn_up_exps", "mlp.switch_mlp.up_proj"},
+    {"ffn_down_exps", "mlp.switch_mlp.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {NULL, NULL},
 };
 
-static const char *renamed(const rename_row *rows, size_t count, qn_str from)
+/* NULL: the list, which may be NULL, has no such name. */
+static const char *renamed(const qn_tensor_name *list, qn_str from)
 {
-    for (size_t i = 0; i < count; i++)
-        if (qn_str_is(from, rows[i].from))
-            return rows[i].to;
+    for (; list && list->gguf; list++)
+        if (qn_str_is(from, list->gguf))
+            return list->module;
     return NULL;
 }
 
@@ -85,7 +94,7 @@ static bool split_layer_name(qn_str name, long *layer, qn_str *middle)
 
 /* The name as a model directory would have it; names that are not known stay
  * as they are, for the audit to report.  NULL when memory is out. */
-static char *gguf_name(qn_str name)
+static char *gguf_name(const qn_family *family, qn_str name)
 {
     long layer = -1;
     qn_str stem = name, suffix = {"", 0};
@@ -96,11 +105,11 @@ static char *gguf_name(qn_str name)
             stem.size = i;
             break;
         }
-    const char *to =
-        layer < 0 ? renamed(global_names,
-                            sizeof global_names / sizeof *global_names, stem)
-                  : renamed(layer_names,
-                            sizeof layer_names / sizeof *layer_names, stem);
+    const char *to = layer < 0 ? renamed(global_names, stem) : NULL;
+    if (layer >= 0 && family)
+        to = renamed(family->gguf_names, stem);
+    if (layer >= 0 && !to)
+        to = renamed(layer_names, stem);
     if (!to)
         return qn_strndup(name.data, name.size);
     qn_buf buf = QN_BUF_INIT;
@@ -121,23 +130,35 @@ static bool has_prefix(qn_str name, const char *prefix)
 static bool is_foreign(qn_str name)
 {
     static const char *const prefixes[] = {
-        "vision_tower.",          "visual.", "audio_tower.", "embed_vision.",
-        "multi_modal_projector.",
+        "vision_tower.", "visual.",
+        "audio_tower.",  "embed_vision.",
+        "embed_audio.",  "multi_modal_projector.",
+        "vision_model.", "vision_embed_tokens.",
     };
+    if (has_prefix(name, "model.")) {
+        name.data += strlen("model.");
+        name.size -= strlen("model.");
+    }
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (has_prefix(name, prefixes[i]))
             return true;
     return false;
 }
 
+/* The text model of a model that has others, too, stands under a name of its
+ * own: outside of the model's, or inside. */
 static char *directory_name(qn_str name)
 {
-    const char *wrapper = "language_model.";
-    if (has_prefix(name, wrapper)) {
-        name.data += strlen(wrapper);
-        name.size -= strlen(wrapper);
-    }
-    return qn_strndup(name.data, name.size);
+    static const char outside[] = "language_model.",
+                      inside[] = "model.language_model.";
+    qn_buf buf = QN_BUF_INIT;
+    size_t skip = has_prefix(name, outside)  ? sizeof outside - 1
+                  : has_prefix(name, inside) ? sizeof inside - 1
+                                             : 0;
+    if (has_prefix(name, inside))
+        qn_buf_add_text(&buf, "model.");
+    qn_buf_add(&buf, name.data + skip, name.size - skip);
+    return qn_buf_take(&buf);
 }
 
 /* ---- the list of tensors ---- */
@@ -164,9 +185,14 @@ static qn_status add_weight(qn_weights *w, qn_weight *item, qn_str original)
 
 static qn_status list_gguf(qn_weights *w, const part *p)
 {
+    qn_str arch = {"", 0};
+    /* The first part of several names it. */
+    if (qn_gguf_get_str(w->parts[0].gguf, "general.architecture", &arch))
+        arch = QN_STR("");
+    const qn_family *family = qn_family_find(arch);
     for (size_t i = 0; i < qn_gguf_tensor_count(p->gguf); i++) {
         const qn_gguf_tensor *t = qn_gguf_tensor_at(p->gguf, i);
-        qn_weight item = {.name = gguf_name(t->name),
+        qn_weight item = {.name = gguf_name(family, t->name),
                           .ndim = t->ndim,
                           .type = t->type,
                           .data = t->data,

@@ -1,0 +1,29 @@
+/* family.c: the list of families. */
+#include "family.h"
+
+static const struct {
+    const char *type;
+    const qn_family *family;
+} families[] = {
+#define QN_FAMILY(type, name) {type, &qn_family_##name},
+#include "families.def"
+#undef QN_FAMILY
+};
+
+enum { FAMILY_COUNT = sizeof families / sizeof *families };
+
+const qn_family *qn_family_at(size_t i, const char **type)
+{
+    if (i >= FAMILY_COUNT)
+        return NULL;
+    *type = families[i].type;
+    return families[i].family;
+}
+
+const qn_family *qn_family_find(qn_str type)
+{
+    for (size_t i = 0; i < FAMILY_COUNT; i++)
+        if (qn_str_is(type, families[i].type))
+            return families[i].family;
+    return NULL;
+}
