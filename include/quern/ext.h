@@ -225,6 +225,7 @@ typedef struct quern_kv_options {
     bool rope_traditional;
     float rope_base, rope_scale;
     mlx_array rope_freqs, sinks; /* empty handles: none */
+    float cap; /* a score s becomes cap * tanh(s / cap); 0: it stays */
 } quern_kv_options;
 
 /* Stores rows of k and v in the caches of the sequences that they continue, and
@@ -234,6 +235,9 @@ typedef struct quern_kv_options {
  * of one type of float32, float16, bfloat16; the R rows belong to the `count`
  * sequences in their order.  Keys are turned before they are stored.  *res
  * becomes an array like q.
+ *
+ * With empty handles for k and v nothing is stored: the caches have the rows
+ * already, from another call with the same steps, and stay as they are.
  *
  * A row has the same bits whatever other rows and sequences there are, however
  * its sequence was cut into steps, for any number of threads.  Against float64
@@ -543,12 +547,18 @@ typedef struct quern_panel_form {
     int rows[3];
 } quern_panel_form;
 
+typedef enum quern_panel_gate {
+    QUERN_GATE_NONE,
+    QUERN_GATE_SILU, /* x * sigmoid(x) */
+    QUERN_GATE_GELU  /* x * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+} quern_panel_gate;
+
 /* What is done before and after a product.  Empty handles leave a step out. */
 typedef struct quern_panel_steps {
     mlx_array norm; /* x becomes rms_norm(x, norm, eps) first; [cols] */
     float eps;
-    bool gate;          /* of two matrices, silu(first product) * second */
-    mlx_array residual; /* added to the one result; of its shape and dtype */
+    quern_panel_gate gate; /* of two matrices: f(first product) * second */
+    mlx_array residual;    /* added to the one result; of its shape and dtype */
 } quern_panel_steps;
 
 /* Whether the functions below compute with panels: false over another

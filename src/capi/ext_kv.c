@@ -128,6 +128,7 @@ static qn_status read_request(request *r, const quern_kv_form *form,
         return QN_E_NOMEM;
     r->p->heads = o->heads;
     r->p->scale = o->scale;
+    r->p->cap = o->cap;
     r->p->window = o->window;
     r->p->dims = o->rope_dims;
     r->p->traditional = o->rope_traditional;
@@ -164,21 +165,25 @@ int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                        const quern_kv_options *options, const mlx_stream s)
 {
     QN_GET_ARRAY(queries, q);
-    QN_GET_ARRAY(keys, k);
-    QN_GET_ARRAY(values, v);
     QN_GET_STREAM(stream, s);
+    qn_array *keys = qn_handle_array(k), *values = qn_handle_array(v);
     request r = {.p = NULL};
     qn_status status = read_request(&r, form, steps, count, options);
+    if (!status && !keys != !values)
+        status = qn_fail(QN_E_ARG, "[kv_attention] Expected k and v, or "
+                                   "neither.");
+    if (!status)
+        r.p->stored = !keys;
     if (!status)
         status = qn_op_kv_attention(
             r.made, queries, keys, values, qn_handle_array(options->rope_freqs),
             qn_handle_array(options->sinks), r.caches, r.p, stream);
     if (!status) {
         status = qn_handle_set_array(res, r.made[0]);
-        for (size_t i = 1; status && i <= r.arrays; i++)
+        for (size_t i = 1; status && keys && i <= r.arrays; i++)
             qn_array_unref(r.made[i]);
     }
-    if (!status)
+    if (!status && keys)
         store_caches(&r, steps);
     drop_request(&r);
     return QN_STORE(status);

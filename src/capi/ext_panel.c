@@ -139,7 +139,7 @@ int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
         norm = qn_handle_array(steps->norm);
         residual = qn_handle_array(steps->residual);
         p.eps = steps->eps;
-        p.gate = steps->gate;
+        p.gate = (qn_panel_gate)steps->gate;
     }
     QN_CALL(read_params(&p.w, form));
     QN_CALL(qn_op_panel_matmul(made, left, right, norm, residual, &p, stream));

@@ -10,6 +10,7 @@
 #include <quern/ext.h>
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum { BLOCK = 128, PARTS = 6, TURBO_PARTS = 5, TURBO_GROUP = 32 };
@@ -393,6 +394,77 @@ static mlx_array window_mask(steps *c, int offset, int count, int window)
     return *slot;
 }
 
+static mlx_array number(steps *c, float value)
+{
+    mlx_array *slot = fresh(c);
+    *slot = mlx_array_new_float(value);
+    c->failed |= !slot->ctx;
+    return *slot;
+}
+
+/* x times a matrix of each head of keys, rows shared by its group. */
+static mlx_array by_heads(steps *c, mlx_array x, mlx_array heads, bool turned,
+                          const quern_kv_form *f)
+{
+    mlx_array y;
+    STEP(c, y,
+         mlx_reshape(to, heads, (int[]){f->kv_heads, 1, -1, f->head_dim}, 4,
+                     c->stream));
+    if (turned)
+        STEP(c, y, mlx_swapaxes(to, y, 2, 3, c->stream));
+    STEP(c, y, mlx_matmul(to, x, y, c->stream));
+    return y;
+}
+
+/* Softmax of scores [kv_heads, group, count, keys], with a logit more for each
+ * head where there are sinks. */
+static mlx_array weights(steps *c, mlx_array s, mlx_array sinks, int kv,
+                         int group, int count)
+{
+    mlx_array y, pair[2];
+    if (!sinks.ctx) {
+        STEP(c, y, mlx_softmax_axis(to, s, -1, true, c->stream));
+        return y;
+    }
+    int keys = c->failed ? 0 : mlx_array_dim(s, 3);
+    pair[0] = s;
+    STEP(c, y, mlx_reshape(to, sinks, (int[]){kv, group, 1, 1}, 4, c->stream));
+    STEP(c, pair[1],
+         mlx_broadcast_to(to, y, (int[]){kv, group, count, 1}, 4, c->stream));
+    mlx_vector_array list = mlx_vector_array_new();
+    c->failed = c->failed || mlx_vector_array_append_data(list, pair, 2) != 0;
+    STEP(c, y, mlx_concatenate_axis(to, list, 3, c->stream));
+    mlx_vector_array_free(list);
+    STEP(c, y, mlx_softmax_axis(to, y, -1, true, c->stream));
+    STEP(c, y,
+         mlx_slice(to, y, (int[]){0, 0, 0, 0}, 4,
+                   (int[]){kv, group, count, keys}, 4, (int[]){1, 1, 1, 1}, 4,
+                   c->stream));
+    return y;
+}
+
+/* softmax(cap * tanh(scale q k^T / cap)) v of q [1, heads, count, dim], with
+ * scores only where the mask is true. */
+static mlx_array capped(steps *c, mlx_array q, mlx_array keys, mlx_array values,
+                        mlx_array mask, mlx_array sinks, const quern_kv_form *f,
+                        const quern_kv_options *o, int count)
+{
+    int kv = f->kv_heads, group = o->heads / kv, d = f->head_dim;
+    mlx_array s, y, hidden = number(c, -INFINITY), cap = number(c, o->cap);
+    mlx_array down = number(c, o->scale / o->cap);
+    STEP(c, s, mlx_reshape(to, q, (int[]){kv, group, count, d}, 4, c->stream));
+    s = by_heads(c, s, keys, true, f);
+    STEP(c, s, mlx_multiply(to, s, down, c->stream));
+    STEP(c, s, mlx_tanh(to, s, c->stream));
+    STEP(c, s, mlx_multiply(to, s, cap, c->stream));
+    STEP(c, s, mlx_where(to, mask, s, hidden, c->stream));
+    s = weights(c, s, sinks, kv, group, count);
+    s = by_heads(c, s, values, false, f);
+    STEP(c, y,
+         mlx_reshape(to, s, (int[]){1, o->heads, count, d}, 4, c->stream));
+    return y;
+}
+
 /* The rows of one sequence, [count, heads * dim]. */
 static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
                         const quern_kv_form *f, const quern_kv_step *step,
@@ -403,15 +475,19 @@ static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
     mlx_array values = stored(c, arrays, f, value_part(f), end);
     mlx_array mask = mlx_array_empty, sinks = o->sinks, y, turned, rows;
     mlx_array wide = cast(c, q, MLX_FLOAT32);
-    bool narrow = o->window && end > o->window;
+    bool narrow = o->cap > 0 || (o->window && end > o->window);
     if (narrow && !c->failed)
-        mask = window_mask(c, step->offset, step->count, o->window);
+        mask = window_mask(c, step->offset, step->count,
+                           o->window ? o->window : end);
     if (sinks.ctx)
         sinks = cast(c, sinks, MLX_FLOAT32);
-    STEP(c, y,
-         mlx_fast_scaled_dot_product_attention(to, wide, keys, values, o->scale,
-                                               narrow ? "array" : "causal",
-                                               mask, sinks, false, c->stream));
+    if (o->cap > 0)
+        y = capped(c, wide, keys, values, mask, sinks, f, o, step->count);
+    else
+        STEP(c, y,
+             mlx_fast_scaled_dot_product_attention(
+                 to, wide, keys, values, o->scale, narrow ? "array" : "causal",
+                 mask, sinks, false, c->stream));
     if (f->key_bits)
         STEP(c, y, quern_tq_unrotate(to, y, c->stream));
     STEP(c, turned,
@@ -458,16 +534,18 @@ static bool run_step(mlx_vector_array out, mlx_vector_array caches,
         finish(&c);
         return false;
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (qkv[1].ctx ? 3 : 1); i++)
         x[i] = heads_of(&c, qkv[i], first, step->count,
                         i ? f->kv_heads : o->heads, f->head_dim);
     mlx_array q = turn(&c, x[0], step->offset, o);
-    mlx_array k = turn(&c, x[1], step->offset, o);
-    if (f->key_bits) {
-        store_turbo(&c, arrays, k, x[2], f, step);
-    } else {
-        store(&c, arrays, k, f, step);
-        store(&c, arrays + value_part(f), x[2], f, step);
+    if (qkv[1].ctx) {
+        mlx_array k = turn(&c, x[1], step->offset, o);
+        if (f->key_bits) {
+            store_turbo(&c, arrays, k, x[2], f, step);
+        } else {
+            store(&c, arrays, k, f, step);
+            store(&c, arrays + value_part(f), x[2], f, step);
+        }
     }
     mlx_array y = attend(&c, q, arrays, f, step, o,
                          c.failed ? f->dtype : mlx_array_dtype(qkv[0]));

@@ -16,6 +16,16 @@ const qn_kv_scheme *qn_kv_layer_scheme(const qn_kv_cache *cache, int layer)
                : &cache->floats;
 }
 
+qn_kv_shape qn_kv_layer_shape(const qn_kv_shape *shape, int layer)
+{
+    qn_kv_shape one = *shape;
+    if (shape->layer) {
+        one.kv_heads = shape->layer[layer].kv_heads;
+        one.head_dim = shape->layer[layer].head_dim;
+    }
+    return one;
+}
+
 qn_status qn_kv_cache_new(qn_kv_cache **out, const qn_kv_shape *shape)
 {
     qn_kv_cache *cache = qn_calloc(1, sizeof *cache);
@@ -28,8 +38,9 @@ qn_status qn_kv_cache_new(qn_kv_cache **out, const qn_kv_shape *shape)
     if (!cache->parts)
         goto fail;
     for (; cache->count < shape->layers; cache->count++) {
+        qn_kv_shape one = qn_kv_layer_shape(shape, cache->count);
         cache->parts[cache->count] =
-            qn_kv_full_new(shape, qn_kv_layer_scheme(cache, cache->count));
+            qn_kv_full_new(&one, qn_kv_layer_scheme(cache, cache->count));
         if (!cache->parts[cache->count])
             goto fail;
     }
@@ -123,12 +134,15 @@ void qn_kv_cache_reset(qn_kv_cache *cache)
 size_t qn_kv_token_bytes(const qn_kv_shape *shape)
 {
     qn_kv_scheme floats = {.dtype = shape->floats};
-    size_t packed = qn_kv_scheme_bytes(&shape->scheme, shape->head_dim);
-    size_t plain = qn_kv_scheme_bytes(&floats, shape->head_dim);
     size_t sum = 0;
-    for (int i = 0; i < shape->layers; i++)
-        sum += shape->in_floats && shape->in_floats[i] ? plain : packed;
-    return sum * (size_t)shape->kv_heads;
+    for (int i = 0; i < shape->layers; i++) {
+        bool plain = shape->in_floats && shape->in_floats[i];
+        qn_kv_shape one = qn_kv_layer_shape(shape, i);
+        sum +=
+            (size_t)one.kv_heads *
+            qn_kv_scheme_bytes(plain ? &floats : &shape->scheme, one.head_dim);
+    }
+    return sum;
 }
 
 qn_status qn_kv_cache_arrays(const qn_kv_cache *cache, mlx_vector_array out)
@@ -147,10 +161,12 @@ int qn_kv_rows_total(const qn_kv_rows *rows, size_t count)
     return total;
 }
 
-/* Rows `first` .. `end` of x [1, R, width]. */
+/* Rows `first` .. `end` of x [1, R, width], if there is an x. */
 static qn_status cut_rows(mlx_array *out, mlx_array x, int first, int end,
                           mlx_stream s)
 {
+    if (!x.ctx)
+        return QN_OK;
     int start[3] = {0, first, 0}, step[3] = {1, 1, 1};
     int stop[3] = {1, end, mlx_array_dim(x, 2)};
     return qn_engine(mlx_slice(out, x, start, 3, stop, 3, step, 3, s));

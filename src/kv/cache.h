@@ -22,10 +22,18 @@
 
 typedef struct qn_kv_cache qn_kv_cache;
 
+/* What layers may have of their own. */
+typedef struct qn_kv_layer {
+    int kv_heads, head_dim;
+} qn_kv_layer;
+
 typedef struct qn_kv_shape {
-    int layers;
-    int kv_heads; /* of every layer */
+    int layers;   /* that store keys and values */
+    int kv_heads; /* of every layer, unless `layer` says more */
     int head_dim;
+    /* One for each layer; borrowed, and needed as long as the cache.  NULL: all
+     * are alike. */
+    const qn_kv_layer *layer;
     qn_kv_scheme scheme;
     /* Until the sequence has so many tokens all layers are stored as floats of
      * type `floats`; then they are converted. */
@@ -39,6 +47,9 @@ typedef struct qn_kv_shape {
     /* Tokens that a sequence may have; growth never goes past it. */
     int limit;
 } qn_kv_shape;
+
+/* The same with the heads of one layer. */
+qn_kv_shape qn_kv_layer_shape(const qn_kv_shape *shape, int layer);
 
 /* A cache of full kind in every layer, empty.  The caller owns *out
  * (qn_kv_cache_free). */
@@ -94,6 +105,7 @@ typedef struct qn_kv_rope {
 typedef struct qn_attention {
     int heads;
     float scale;
+    float cap; /* a score s becomes cap * tanh(s / cap); 0: it stays */
     /* Query i sees key j iff i - window < j <= i; 0: j <= i. */
     int window;
     qn_kv_rope rope; /* of queries and keys */
@@ -103,7 +115,8 @@ typedef struct qn_attention {
  * layer `layer` of `count` caches of one shape, R in all, and sets *out to the
  * attention of the rows of `q` [1, R, heads * head_dim], each over everything
  * that is stored of its sequence up to it.  Every layer must be called once,
- * with the same rows, before qn_kv_cache_advance. */
+ * with the same rows, before qn_kv_cache_advance; after that call further ones
+ * without arrays for `k` and `v` attend to what it stored. */
 qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
                        int layer, mlx_array q, mlx_array k, mlx_array v,
                        const qn_attention *how, mlx_stream s);

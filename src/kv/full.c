@@ -123,6 +123,7 @@ static qn_status full_attend(const qn_kv_share *shares, size_t count,
     quern_kv_form form = form_of(&first->shape, &first->scheme);
     quern_kv_options options = {.heads = how->heads,
                                 .scale = how->scale,
+                                .cap = how->cap,
                                 .window = how->window,
                                 .rope_dims = how->rope.dims,
                                 .rope_traditional = how->rope.traditional,

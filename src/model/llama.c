@@ -243,8 +243,8 @@ static mlx_array attend(const llama *m, nn *c, int i, mlx_array x, nn_rows rows)
 static mlx_array feed_forward(const llama *m, nn *c, int i, mlx_array x)
 {
     const layer_weights *w = &m->layer[i];
-    mlx_array h =
-        nn_gated(c, &w->mlp.in, x, (nn_norm){w->mlp_norm, m->eps, m->dtype});
+    mlx_array h = nn_gated(c, &w->mlp.in, x,
+                           (nn_norm){w->mlp_norm, m->eps, m->dtype}, NN_SILU);
     return nn_linear_add(c, &w->mlp.down, h, x);
 }
 

@@ -83,6 +83,42 @@ mlx_array nn_silu(nn *c, mlx_array x)
     return nn_mul(c, x, sigmoid(c, x));
 }
 
+mlx_array nn_number(nn *c, double value, mlx_dtype dtype)
+{
+    if (c->status)
+        return none;
+    mlx_array x = mlx_array_new_float((float)value);
+    return nn_astype(c, own(c, x, x.ctx ? 0 : 1), dtype);
+}
+
+mlx_array nn_scale(nn *c, mlx_array x, double factor)
+{
+    if (c->status)
+        return none;
+    return nn_mul(c, x, nn_number(c, factor, mlx_array_dtype(x)));
+}
+
+mlx_array nn_tanh(nn *c, mlx_array x)
+{
+    STEP(mlx_tanh(&res, x, c->stream));
+}
+
+/* (1 + tanh(u)) / 2 is sigmoid(2 u), which loses nothing where u is far below
+ * zero. */
+mlx_array nn_gelu_tanh(nn *c, mlx_array x)
+{
+    mlx_array cubic = nn_scale(c, nn_mul(c, x, x), 0.071354816272600248);
+    if (c->status)
+        return none;
+    mlx_array slope = nn_number(c, 1.5957691216057308, mlx_array_dtype(x));
+    return nn_mul(c, x, sigmoid(c, nn_mul(c, x, nn_add(c, cubic, slope))));
+}
+
+mlx_array nn_cap(nn *c, mlx_array x, double cap)
+{
+    return cap > 0 ? nn_scale(c, nn_tanh(c, nn_scale(c, x, 1 / cap)), cap) : x;
+}
+
 mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype)
 {
     if (c->status || mlx_array_dtype(x) == dtype)
@@ -321,17 +357,19 @@ void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x,
             out[i] = nn_add(c, out[i], g->w[i]->bias);
 }
 
-mlx_array nn_gated(nn *c, const nn_group *g, mlx_array x, nn_norm norm)
+mlx_array nn_gated(nn *c, const nn_group *g, mlx_array x, nn_norm norm,
+                   nn_gate gate)
 {
     mlx_array out[NN_GROUP];
     if (g->panels.data.ctx && !has_bias(g)) {
         quern_panel_steps steps = steps_of(norm);
-        steps.gate = true;
+        steps.gate = gate == NN_GELU ? QUERN_GATE_GELU : QUERN_GATE_SILU;
         panel_products(c, out, 1, &g->panels, x, &steps);
         return nn_astype(c, out[0], norm.dtype);
     }
     nn_linears(c, out, g, x, norm);
-    return nn_mul(c, nn_silu(c, out[0]), out[1]);
+    out[0] = gate == NN_GELU ? nn_gelu_tanh(c, out[0]) : nn_silu(c, out[0]);
+    return nn_mul(c, out[0], out[1]);
 }
 
 static mlx_array take_rows(nn *c, mlx_array x, mlx_array ids)
@@ -393,7 +431,7 @@ mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
                     mlx_array v, const qn_rope *rope, const qn_attention *how)
 {
     q = stretch(c, rope, q);
-    k = stretch(c, rope, k);
+    k = k.ctx ? stretch(c, rope, k) : k;
     if (c->status)
         return none;
     qn_attention turned = *how;

@@ -36,6 +36,15 @@ mlx_array nn_add(nn *c, mlx_array a, mlx_array b);
 mlx_array nn_mul(nn *c, mlx_array a, mlx_array b);
 /* x * sigmoid(x) */
 mlx_array nn_silu(nn *c, mlx_array x);
+mlx_array nn_tanh(nn *c, mlx_array x);
+/* x * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+mlx_array nn_gelu_tanh(nn *c, mlx_array x);
+/* cap * tanh(x / cap); x for a cap of 0 */
+mlx_array nn_cap(nn *c, mlx_array x, double cap);
+/* A number as an array without axes. */
+mlx_array nn_number(nn *c, double value, mlx_dtype dtype);
+/* x * factor, the factor rounded to the dtype of x. */
+mlx_array nn_scale(nn *c, mlx_array x, double factor);
 mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype);
 /* x * rsqrt(mean(x^2) + eps) * weight */
 mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
@@ -76,8 +85,10 @@ typedef struct nn_norm {
 /* out[i] is norm(x) w[i]^T + bias. */
 void nn_linears(nn *c, mlx_array *out, const nn_group *group, mlx_array x,
                 nn_norm norm);
-/* silu(first) * second of a group of two. */
-mlx_array nn_gated(nn *c, const nn_group *group, mlx_array x, nn_norm norm);
+typedef enum nn_gate { NN_SILU, NN_GELU } nn_gate;
+/* gate(first) * second of a group of two. */
+mlx_array nn_gated(nn *c, const nn_group *group, mlx_array x, nn_norm norm,
+                   nn_gate gate);
 
 /* Rows of w for int32 ids [1, T], as [1, T, cols] of `dtype`. */
 mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype);
@@ -90,7 +101,8 @@ typedef struct nn_rows {
 } nn_rows;
 
 /* q [1, T, heads * dim], k and v [1, T, kv_heads * dim] -> [1, T, heads * dim]:
- * q and k are turned as `rope` says, k and v stored, and all attended to. */
+ * q and k are turned as `rope` says, k and v stored, and all attended to.
+ * Without k and v, over what the layer stored before in this step. */
 mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
                     mlx_array v, const qn_rope *rope, const qn_attention *how);
 /* [1, T, n] -> [1, sequences, n], the last position of each. */

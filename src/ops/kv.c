@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/turboquant.h"
 
+#include <float.h>
 #include <string.h>
 
 static const char op_name[] = "kv_attention";
@@ -270,15 +271,19 @@ static qn_status check(const qn_kv_params *p, const qn_array *q,
                        "[%s] Expected a window of 0 or more, found "
                        "%d.",
                        op_name, p->window);
+    if (!(p->cap >= 0 && p->cap <= FLT_MAX))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected a cap of scores of 0 or more, found %g.",
+                       op_name, (double)p->cap);
     if (p->dims < 0 || p->dims % 2 || p->dims > f->head_dim)
         return qn_fail(QN_E_ARG,
                        "[%s] Expected an even number of dimensions to turn, at "
                        "most %d, found %d.",
                        op_name, f->head_dim, p->dims);
     status = check_rows(q, q, (int)width, "q");
-    if (!status)
+    if (!status && !p->stored)
         status = check_rows(k, q, (int)kv_width, "k");
-    if (!status)
+    if (!status && !p->stored)
         status = check_rows(v, q, (int)kv_width, "v");
     if (!status)
         status = check_vector(freqs, p->dims / 2, "periods");
@@ -292,7 +297,7 @@ static qn_status attach(qn_array **out, qn_array *const *inputs, int ninputs,
                         int first_cache, const qn_kv_params *p, size_t size,
                         qn_stream *s)
 {
-    int noutputs = 1 + ninputs - first_cache, made = 0;
+    int noutputs = p->stored ? 1 : 1 + ninputs - first_cache, made = 0;
     qn_status status = QN_OK;
     for (; made < noutputs && !status; made++) {
         const qn_array *like =
@@ -336,8 +341,10 @@ qn_status qn_op_kv_attention(qn_array **out, qn_array *q, qn_array *k,
     p->has_sinks = sinks != NULL;
     int n = 0;
     inputs[n++] = q;
-    inputs[n++] = k;
-    inputs[n++] = v;
+    if (!p->stored) {
+        inputs[n++] = k;
+        inputs[n++] = v;
+    }
     if (freqs)
         inputs[n++] = freqs;
     if (sinks)

@@ -289,6 +289,10 @@ static qn_status check_product(const qn_panel_matmul_params *p,
                        qn_dtype_name(x->dtype), p->w.cols,
                        qn_dtype_name(norm->dtype),
                        qn_array_shape_text(norm).text);
+    if ((int)p->gate < QN_GATE_NONE || p->gate > QN_GATE_GELU)
+        return qn_fail(QN_E_ARG,
+                       "[panel_matmul] Expected a gate of 0 to %d, found %d.",
+                       QN_GATE_GELU, (int)p->gate);
     if (p->gate && (p->w.count != 2 || p->w.rows[0] != p->w.rows[1]))
         return qn_fail(QN_E_ARG, "[panel_matmul] Expected two matrices of as "
                                  "many rows for a gate.");

@@ -285,13 +285,20 @@ typedef struct qn_panel_blocks_params {
 
 /* PANEL_MATMUL: inputs x [..., cols], panels, (norm weight [cols]), (residual);
  * outputs one for each matrix, [..., rows], of the type of x.  x is normed
- * first (rms_norm); with `gate` there are two matrices of equal rows and one
- * output, silu(first) * second; the residual, of the one output's shape, is
- * added last. */
+ * first (rms_norm); with a gate there are two matrices of equal rows and one
+ * output, silu(first) * second or gelu(first) * second; the residual, of the
+ * one output's shape, is added last. */
+typedef enum qn_panel_gate {
+    QN_GATE_NONE,
+    QN_GATE_SILU,
+    QN_GATE_GELU /* g * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 */
+} qn_panel_gate;
+
 typedef struct qn_panel_matmul_params {
     qn_panel_params w;
     float eps;
-    bool has_norm, has_residual, gate;
+    bool has_norm, has_residual;
+    qn_panel_gate gate;
 } qn_panel_matmul_params;
 
 /* SOFTMAX, LOGSUMEXP: floats, along the last axis.  Arithmetic is in float for
@@ -392,21 +399,23 @@ typedef struct qn_kv_step {
     int offset, count;
 } qn_kv_step;
 
-/* KV_ATTENTION: inputs q [..., R, heads * head_dim], k and v [..., R, kv_heads
- * * head_dim] of one floating type, (freqs), (sinks [heads]), then the caches
+/* KV_ATTENTION: inputs q [..., R, heads * head_dim], (k and v [..., R, kv_heads
+ * * head_dim]) of one floating type, (freqs), (sinks [heads]), then the caches
  * of `count` sequences.  Rows are numbered over all axes but the last; those of
  * a sequence follow one another, in the order of `steps`.  Outputs: the
  * attention, of q's type and shape, then the caches with the rows in them (the
- * inputs may be donated).
+ * inputs may be donated).  With `stored` there are no k and v, since the caches
+ * have the rows already, and the attention is the only output.
  *
  * A row at position p (counted from its sequence's beginning) has k turned as
  * by ROPE (unless dims is 0) and stored with v, rounded as the form says; its
  * q, turned too, sees the sequence's keys j <= p, with a window only those of
- * j > p - window. */
+ * j > p - window.  With a cap, a score s becomes cap * tanh(s / cap). */
 typedef struct qn_kv_params {
     qn_kv_form form;
     int heads, window;
-    float scale;
+    float scale, cap; /* of scores; cap 0: none */
+    bool stored;
     int dims; /* of the rotary embedding */
     bool traditional;
     float base, rope_scale;
@@ -414,6 +423,18 @@ typedef struct qn_kv_params {
     int count;
     qn_kv_step steps[];
 } qn_kv_params;
+
+/* The number of the first input after q (and k and v), and of the first cache.
+ */
+static inline int qn_kv_after_rows(const qn_kv_params *p)
+{
+    return p->stored ? 1 : 3;
+}
+
+static inline int qn_kv_first_cache(const qn_kv_params *p)
+{
+    return qn_kv_after_rows(p) + p->has_freqs + p->has_sinks;
+}
 
 /* KV_READ: inputs the arrays of a cache; outputs the first `count` tokens as
  * planes, row-major [1, kv_heads, count, n]: floats keys and values; affine

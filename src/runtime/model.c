@@ -375,6 +375,15 @@ static qn_status set_end_ids(quern_model *m, const qn_config *config)
     return status;
 }
 
+/* Layers that store keys and values: those behind them use theirs. */
+static int kv_layers(const qn_config *c)
+{
+    int count = c->layers;
+    while (count && c->layer[count - 1].kv_from != count - 1)
+        count--;
+    return count;
+}
+
 /* The format has no window that moves: such layers stay in floats. */
 static qn_status spare_windows(quern_model *m, const qn_config *c)
 {
@@ -382,18 +391,37 @@ static qn_status spare_windows(quern_model *m, const qn_config *c)
     m->kv_in_floats = qn_calloc((size_t)c->layers, sizeof *m->kv_in_floats);
     if (!m->kv_in_floats)
         return QN_E_NOMEM;
-    for (int i = 0; i < c->layers; i++)
+    for (int i = 0; i < m->kv.layers; i++)
         spared += m->kv_in_floats[i] = c->layer[i].window != 0;
     m->kv.in_floats = m->kv_in_floats;
     if (spared && m->log) {
         char text[160];
         snprintf(text, sizeof text,
                  "kv %s: %d of %d layers have a sliding window and store %s",
-                 m->kv_name, spared, c->layers, dtype_name(m->kv.floats));
+                 m->kv_name, spared, m->kv.layers, dtype_name(m->kv.floats));
         m->log(m->log_data, QUERN_LOG_WARN, text);
     }
-    return spared < c->layers ? qn_kv_scheme_fit(&m->kv.scheme, c->head_dim)
-                              : QN_OK;
+    return QN_OK;
+}
+
+/* The heads of each layer; the scheme fits those that are packed. */
+static qn_status set_layers(quern_model *m, const qn_config *c)
+{
+    m->kv_layer = qn_calloc((size_t)m->kv.layers, sizeof *m->kv_layer);
+    m->kv.layer = m->kv_layer;
+    qn_kv_scheme *scheme = &m->kv.scheme;
+    qn_status status = m->kv_layer ? QN_OK : QN_E_NOMEM;
+    int group = 0;
+    for (int i = 0; i < m->kv.layers && !status; i++) {
+        const qn_layer_config *layer = &c->layer[i];
+        m->kv_layer[i] = (qn_kv_layer){layer->kv_heads, layer->head_dim};
+        if (m->kv_in_floats && m->kv_in_floats[i])
+            continue;
+        status = qn_kv_scheme_fit(scheme, layer->head_dim);
+        group = group && group < scheme->group ? group : scheme->group;
+    }
+    scheme->group = group;
+    return status;
 }
 
 static qn_status set_cache(quern_model *m, const qn_config *c,
@@ -401,7 +429,7 @@ static qn_status set_cache(quern_model *m, const qn_config *c,
 {
     mlx_dtype floats = m->dtype == MLX_BFLOAT16 ? MLX_BFLOAT16 : MLX_FLOAT16;
     m->kv = (qn_kv_shape){
-        .layers = c->layers,
+        .layers = kv_layers(c),
         .kv_heads = c->kv_heads,
         .head_dim = c->head_dim,
         .scheme = {.dtype = floats},
@@ -420,8 +448,9 @@ static qn_status set_cache(quern_model *m, const qn_config *c,
             (int)(o->kv_quant_start < m->ctx ? o->kv_quant_start : m->ctx);
     else
         m->kv.floats = scheme->dtype;
-    status = scheme->key_bits ? spare_windows(m, c)
-                              : qn_kv_scheme_fit(scheme, c->head_dim);
+    status = scheme->key_bits ? spare_windows(m, c) : QN_OK;
+    if (!status)
+        status = set_layers(m, c);
     return status ? qn_fail_where(status, "kv") : QN_OK;
 }
 
@@ -624,6 +653,7 @@ void quern_model_free(quern_model *m)
         mlx_stream_free(m->stream);
     pthread_mutex_destroy(&m->lock);
     qn_free(m->kv_in_floats);
+    qn_free(m->kv_layer);
     qn_free(m->path);
     qn_free(m);
     mlx_clear_cache();

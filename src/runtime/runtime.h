@@ -46,6 +46,7 @@ struct quern_model {
     int32_t token_count; /* of these, ids that the tokenizer knows */
     qn_kv_shape kv;
     bool *kv_in_floats; /* of each layer, for kv; or NULL */
+    qn_kv_layer *kv_layer;
     char kv_name[QN_KV_NAME_SIZE];
     mlx_dtype dtype;
     int64_t ctx;

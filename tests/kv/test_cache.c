@@ -99,7 +99,7 @@ static qn_status attend(qn_kv_cache *cache, mlx_array *out, int layer,
                         mlx_array q, mlx_array k, mlx_array v,
                         const qn_attention *how)
 {
-    qn_kv_rows rows = {cache, mlx_array_dim(k, 1)};
+    qn_kv_rows rows = {cache, mlx_array_dim(q, 1)};
     return qn_kv_attend(&rows, 1, out, layer, q, k, v, how, stream);
 }
 
@@ -442,6 +442,53 @@ static void test_some_layers_stay_in_floats(void **state)
     qn_kv_cache_free(cache);
 }
 
+/* Heads of another size in each layer; a layer without keys of its own attends
+ * to those of another one. */
+static void test_layers_have_their_own_heads(void **state)
+{
+    (void)state;
+    static const qn_kv_layer layer[] = {{KV_HEADS, DIM}, {1, WIDE}};
+    qn_kv_shape shape = {.layers = 2,
+                         .kv_heads = KV_HEADS,
+                         .head_dim = DIM,
+                         .layer = layer,
+                         .scheme = {.dtype = MLX_FLOAT32},
+                         .floats = MLX_FLOAT32,
+                         .step = STEP,
+                         .limit = LIMIT};
+    assert_int_equal(qn_kv_token_bytes(&shape),
+                     8 * (KV_HEADS * DIM + 1 * WIDE));
+    qn_kv_cache *cache;
+    check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
+    for (int at = 0; at < 8; at += 4) {
+        for (int i = 0; i < 2; i++) {
+            mlx_array x[3], out[2] = {{NULL}, {NULL}};
+            for (int j = 0; j < 3; j++)
+                x[j] = i ? make_wide(j, j ? 1 : HEADS, at, 4)
+                         : make_part(j, j ? KV_HEADS : HEADS, at, 4);
+            qn_attention how = attention(0.125f, 0);
+            how.cap = i ? 5 : 0;
+            check_status(attend(cache, &out[0], i, x[0], x[1], x[2], &how),
+                         QN_OK);
+            check_status(attend(cache, &out[1], i, x[0], (mlx_array){NULL},
+                                (mlx_array){NULL}, &how),
+                         QN_OK);
+            check_status(qn_engine_eval(out, 2), QN_OK);
+            assert_int_equal(mlx_array_dim(out[0], 2),
+                             HEADS * (i ? WIDE : DIM));
+            assert_memory_equal(mlx_array_data_float32(out[0]),
+                                mlx_array_data_float32(out[1]),
+                                mlx_array_nbytes(out[0]));
+            for (int j = 0; j < 3; j++)
+                mlx_array_free(x[j]);
+            mlx_array_free(out[0]);
+            mlx_array_free(out[1]);
+        }
+        qn_kv_cache_advance(cache, 4);
+    }
+    qn_kv_cache_free(cache);
+}
+
 static void test_size_of_a_token(void **state)
 {
     (void)state;
@@ -512,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_room_grows_by_steps),
         cmocka_unit_test(test_packing_may_start_late),
         cmocka_unit_test(test_some_layers_stay_in_floats),
+        cmocka_unit_test(test_layers_have_their_own_heads),
         cmocka_unit_test(test_size_of_a_token),
         cmocka_unit_test(test_memory_may_run_out),
     };

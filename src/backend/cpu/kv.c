@@ -149,6 +149,17 @@ static void put_turbo(const kv_run *run, qn_array *const *arrays, bool key,
     qn_kv_side_put(&side, position % QN_KV_BLOCK, codes, factors);
 }
 
+/* Queries become what attention reads. */
+static void turn_queries(const kv_run *run, size_t row, const row_room *room)
+{
+    const qn_kv_params *p = run->p;
+    size_t bytes = (size_t)p->form.head_dim * qn_dtype_size(run->type);
+    for (size_t h = 0; h < (size_t)p->heads; h++) {
+        size_t at = (row * (size_t)p->heads + h) * bytes;
+        turn_head(run, run->turned + at, run->q + at, room);
+    }
+}
+
 static void store_row(const kv_run *run, size_t row, int sequence, int position,
                       const row_room *room)
 {
@@ -161,11 +172,9 @@ static void store_row(const kv_run *run, size_t row, int sequence, int position,
         run->rows->angles(room->cosine, room->sine,
                           (float)position * p->rope_scale, run->turn,
                           (size_t)p->dims / 2);
-    for (size_t h = 0; run->turned && h < (size_t)p->heads; h++) {
-        size_t at = (row * (size_t)p->heads + h) * bytes;
-        turn_head(run, run->turned + at, run->q + at, room);
-    }
-    for (size_t h = 0; h < heads; h++) {
+    if (run->turned)
+        turn_queries(run, row, room);
+    for (size_t h = 0; h < heads && !p->stored; h++) {
         size_t at = (row * heads + h) * bytes;
         const void *k = run->k + at, *v = run->v + at;
         if (p->dims) {
@@ -274,6 +283,7 @@ static void set_up_part(const kv_run *run, qn_attention_part *part, int i,
                 .d = d,
                 .dv = d,
                 .scale = p->scale,
+                .cap = p->cap,
                 .causal = true,
                 .window = (size_t)p->window,
                 .q_type = run->type,
@@ -351,8 +361,10 @@ static qn_status run_node(qn_node *node, kv_run *run, const qn_array *freqs,
         run->turned = turned ? turned->data : NULL;
         if (p->dims)
             run->turn = turns(p, freqs, room);
-        run->caches = node->outputs + 1;
-        qn_pool_split(store_rows, run, run->count, GRAIN_ROWS, 1);
+        run->caches =
+            p->stored ? node->inputs + qn_kv_first_cache(p) : node->outputs + 1;
+        if (p->dims || !p->stored)
+            qn_pool_split(store_rows, run, run->count, GRAIN_ROWS, 1);
         status = attend(run, out, sinks);
     }
     qn_buffer_unref(scratch);
@@ -366,10 +378,13 @@ qn_status qn_cpu_kv_attention(qn_node *node, bool *done)
 {
     const qn_kv_params *p = node->params;
     qn_array *const *in = node->inputs;
-    int first = 3 + p->has_freqs + p->has_sinks;
-    const qn_array *freqs = p->has_freqs ? in[3] : NULL;
-    const qn_array *sinks = p->has_sinks ? in[3 + p->has_freqs] : NULL;
-    for (int i = 0; i < 3; i++)
+    int after = qn_kv_after_rows(p), first = qn_kv_first_cache(p);
+    const qn_array *freqs = p->has_freqs ? in[after] : NULL;
+    const qn_array *sinks = p->has_sinks ? in[after + p->has_freqs] : NULL;
+    for (int i = 0; i < after; i++)
+        if (!in[i]->row_contiguous)
+            return QN_OK;
+    for (int i = first; p->stored && i < node->ninputs; i++)
         if (!in[i]->row_contiguous)
             return QN_OK;
     if (freqs && freqs->dtype != QN_FLOAT32)
@@ -378,9 +393,11 @@ qn_status qn_cpu_kv_attention(qn_node *node, bool *done)
     kv_run run = {.p = p,
                   .rows = qn_rows_pick(),
                   .type = in[0]->dtype,
-                  .q = qn_array_data(in[0]),
-                  .k = qn_array_data(in[1]),
-                  .v = qn_array_data(in[2])};
+                  .q = qn_array_data(in[0])};
+    if (!p->stored) {
+        run.k = qn_array_data(in[1]);
+        run.v = qn_array_data(in[2]);
+    }
     if (p->form.key_bits) {
         run.turbo = qn_turbo_pick();
         qn_tq_sign_floats(run.signs, p->form.head_dim);

@@ -365,7 +365,10 @@ static void run_tile(const panel_job *job, size_t unit, char *tile, size_t row,
         float up[QN_PANEL_TILE * QN_PANEL_ROWS];
         job->kernel->run(up, form, panel + job->units * job->panel_bytes, &x,
                          job->k);
-        job->kernel->silu(values, values, up, rows * QN_PANEL_ROWS);
+        if (job->p->gate == QN_GATE_GELU)
+            job->kernel->gelu(values, values, up, rows * QN_PANEL_ROWS);
+        else
+            job->kernel->silu(values, values, up, rows * QN_PANEL_ROWS);
     } else {
         while (unit >= job->first[part + 1])
             part++;

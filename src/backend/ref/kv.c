@@ -122,7 +122,10 @@ static void attend_head(const job *j, int head)
         load_token(j, j->k, true, kv, t);
         for (int i = 0; i < d; i++)
             score += (double)j->q[i] * (double)j->k[i];
-        j->scores[t] = score * (double)p->scale;
+        score *= (double)p->scale;
+        if (p->cap > 0)
+            score = (double)p->cap * tanh(score / (double)p->cap);
+        j->scores[t] = score;
         top = j->scores[t] > top || isnan(j->scores[t]) ? j->scores[t] : top;
     }
     if (j->sinks) {
@@ -152,7 +155,7 @@ static void run_sequence(job *j, qn_kv_step step)
     for (int t = 0; t < step.count; t++) {
         j->position = step.offset + t;
         find_angles(j);
-        for (int h = 0; h < j->p->form.kv_heads; h++)
+        for (int h = 0; h < j->p->form.kv_heads && !j->p->stored; h++)
             store_head(j, h);
         for (int h = 0; h < j->p->heads; h++)
             attend_head(j, h);
@@ -191,35 +194,6 @@ static qn_status open_caches(qn_node *node, int first)
     return QN_OK;
 }
 
-qn_status qn_ref_kv_attention(qn_node *node)
-{
-    const qn_kv_params *p = node->params;
-    int first = 3 + p->has_freqs + p->has_sinks, longest = 0;
-    job j = {.p = p,
-             .in = {node->inputs[0], node->inputs[1], node->inputs[2]},
-             .freqs = p->has_freqs ? node->inputs[3] : NULL,
-             .sinks = p->has_sinks ? node->inputs[3 + p->has_freqs] : NULL,
-             .out = node->outputs[0]};
-    for (int i = 0; i < p->count; i++) {
-        int end = p->steps[i].offset + p->steps[i].count;
-        longest = end > longest ? end : longest;
-    }
-    qn_status status = make_room(&j, longest);
-    if (!status)
-        status = open_caches(node, first);
-    if (!status)
-        status = qn_array_alloc(j.out);
-    for (int i = 0; i < p->count && !status; i++) {
-        j.arrays = node->outputs + 1 + i * qn_kv_parts(&p->form);
-        run_sequence(&j, p->steps[i]);
-    }
-    qn_free(j.q);
-    qn_free(j.scores);
-    return status;
-}
-
-/* ---- reading and writing ---- */
-
 /* An input, or a copy that is row-major, which the caller deletes. */
 static qn_status in_rows(qn_array **out, qn_array *x)
 {
@@ -236,6 +210,58 @@ static qn_status in_rows(qn_array **out, qn_array *x)
         qn_array_unref(*out);
     return status;
 }
+
+/* All sequences, whose caches are the inputs from `first` on where they have
+ * the rows already, else the outputs. */
+static qn_status run_sequences(job *j, qn_node *node, int first)
+{
+    int parts = qn_kv_parts(&j->p->form);
+    qn_status status = QN_OK;
+    for (int i = 0; i < j->p->count && !status; i++) {
+        qn_array *held[QN_KV_PARTS], **in = node->inputs + first + i * parts;
+        int made = 0;
+        for (; j->p->stored && made < parts && !status; made++)
+            status = in_rows(&held[made], in[made]);
+        if (status)
+            made--;
+        j->arrays = j->p->stored ? held : node->outputs + 1 + i * parts;
+        if (!status)
+            run_sequence(j, j->p->steps[i]);
+        while (made--)
+            if (held[made] != in[made])
+                qn_array_unref(held[made]);
+    }
+    return status;
+}
+
+qn_status qn_ref_kv_attention(qn_node *node)
+{
+    const qn_kv_params *p = node->params;
+    int after = qn_kv_after_rows(p), first = qn_kv_first_cache(p), longest = 0;
+    job j = {.p = p,
+             .in = {node->inputs[0]},
+             .freqs = p->has_freqs ? node->inputs[after] : NULL,
+             .sinks = p->has_sinks ? node->inputs[after + p->has_freqs] : NULL,
+             .out = node->outputs[0]};
+    for (int i = 1; i < after; i++)
+        j.in[i] = node->inputs[i];
+    for (int i = 0; i < p->count; i++) {
+        int end = p->steps[i].offset + p->steps[i].count;
+        longest = end > longest ? end : longest;
+    }
+    qn_status status = make_room(&j, longest);
+    if (!status)
+        status = open_caches(node, first);
+    if (!status)
+        status = qn_array_alloc(j.out);
+    if (!status)
+        status = run_sequences(&j, node, first);
+    qn_free(j.q);
+    qn_free(j.scores);
+    return status;
+}
+
+/* ---- reading and writing ---- */
 
 static qn_status copy_cache(qn_node *node, bool write)
 {

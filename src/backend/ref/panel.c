@@ -284,11 +284,13 @@ static void multiply(float *parts[QN_PANEL_PARTS], const x_row *x, w_row *w,
     }
 }
 
-static void gate(float *x, const float *up, int n)
+static void gate(float *x, const float *up, int n, qn_panel_gate kind)
 {
     for (int i = 0; i < n; i++) {
-        double g = (double)x[i];
-        x[i] = (float)(g / (1 + exp(-g)) * (double)up[i]);
+        double g = (double)x[i], u = g;
+        if (kind == QN_GATE_GELU)
+            u = 2 * sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
+        x[i] = (float)(g / (1 + exp(-u)) * (double)up[i]);
     }
 }
 
@@ -346,7 +348,7 @@ qn_status qn_ref_panel_matmul(qn_node *node)
         x_row_load(&row, node, p->has_norm ? weight : NULL, walk.offsets[0]);
         multiply(parts, &row, &w, &p->w, qn_array_data(node->inputs[1]));
         if (p->gate)
-            gate(parts[0], parts[1], p->w.rows[0]);
+            gate(parts[0], parts[1], p->w.rows[0], p->gate);
         if (p->has_residual)
             add_residual(parts[0], residual, walk.offsets[1], p->w.rows[0]);
         for (int i = 0; i < node->noutputs; i++)

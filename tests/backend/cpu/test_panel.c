@@ -479,10 +479,28 @@ static void check_silu(const qn_panel_kernel *kernel)
     }
 }
 
-static void test_the_gate(void **state)
+static void check_gelu(const qn_panel_kernel *kernel)
+{
+    float gate[32], up[32], out[32];
+    for (int i = 0; i < 32; i++) {
+        gate[i] = (float)(test_random(&seed) * 8);
+        up[i] = (float)test_random(&seed);
+    }
+    kernel->gelu(out, gate, up, 32);
+    for (int i = 0; i < 32; i++) {
+        double g = (double)gate[i];
+        double u = sqrt(8 / acos(-1)) * (g + 0.044715 * g * g * g);
+        double expected = g / (1 + exp(-u)) * (double)up[i];
+        assert_true(fabs((double)out[i] - expected) <=
+                    (1e-6 + 1e-7 * fabs(u)) * fabs(expected) + 1e-30);
+    }
+}
+
+static void test_the_gates(void **state)
 {
     (void)state;
     each_kernel(check_silu);
+    each_kernel(check_gelu);
 }
 
 /* ---- nodes ---- */
@@ -751,7 +769,7 @@ static void test_norm_gate_and_residual(void **state)
         qn_array *norm = view_of(weights_, SHAPE(COLS), (int64_t[]){1}, 0);
         qn_array *residual = random_matrix(type, count, 40, 1);
         qn_array *fast, *slow;
-        p.gate = true;
+        p.gate = i % 2 ? QN_GATE_GELU : QN_GATE_SILU;
         use_reference();
         product(&slow, &m, &p, x, norm, residual);
         use_fast();
@@ -841,9 +859,12 @@ static void test_what_does_not_fit_is_refused(void **state)
     check_status(qn_op_panel_matmul(out, x, m.panels, NULL, NULL, &p, s),
                  QN_E_ARG);
     p.w.rows[0] = 20;
-    p.gate = true;
+    p.gate = QN_GATE_SILU;
     check_error(qn_op_panel_matmul(out, x, m.panels, NULL, NULL, &p, s),
                 QN_E_ARG, "two matrices");
+    p.gate = (qn_panel_gate)3;
+    check_error(qn_op_panel_matmul(out, x, m.panels, NULL, NULL, &p, s),
+                QN_E_ARG, "a gate of 0 to 2, found 3");
     qn_panel_form odd = forms[0];
     odd.bits = 7;
     check_status(qn_op_panel_pack(out, &odd, 1, m.w, m.scales, m.biases, s),
@@ -866,7 +887,7 @@ int main(void)
         cmocka_unit_test(test_panels_are_hardly_larger_than_blocks),
         cmocka_unit_test(test_what_is_not_finite_spoils_its_row_alone),
         cmocka_unit_test(test_what_is_too_small_is_zero),
-        cmocka_unit_test(test_the_gate),
+        cmocka_unit_test(test_the_gates),
         cmocka_unit_test(test_packing_is_that_of_the_reference),
         cmocka_unit_test(test_products_are_those_of_the_reference),
         cmocka_unit_test(test_blocks_are_laid_out_as_by_the_reference),

@@ -7,7 +7,8 @@
  * Order of arithmetic, the same for a row alone or among others, for any
  * block and any thread count.  Keys fall into chunks of QN_ATTENTION_CHUNK by
  * their number.  Within a chunk: a score is one chain of multiply-adds over
- * ascending d of (scale q[d]) * k[d], in float; m is the largest score; a
+ * ascending d of (scale q[d]) * k[d], in float, then capped; m is the largest
+ * score; a
  * weight is exp(score - m); l adds weights in VF_LANES partial sums, lane by
  * key number, then vf_sum; o is one chain over ascending keys per element.
  * Chunks are merged in ascending order (qn_attention_kernel.merge).  A key
@@ -53,6 +54,7 @@ enum {
 typedef struct qn_attention {
     size_t queries, group, keys, d, dv;
     float scale;
+    float cap;     /* a score s becomes cap tanh(s / cap); 0: it stays */
     bool causal;   /* query i sees keys up to i + keys - queries */
     size_t window; /* 0, or of these only the last so many */
     qn_dtype q_type, k_type, v_type, out_type, mask_type;

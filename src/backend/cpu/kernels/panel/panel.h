@@ -75,6 +75,8 @@ typedef struct qn_panel_kernel {
     /* out = gate * sigmoid(gate) * up, n elements, a multiple of 16; out may
      * be one of them. */
     void (*silu)(float *out, const float *gate, const float *up, size_t n);
+    /* The same with QN_GATE_GELU of `gate`. */
+    void (*gelu)(float *out, const float *gate, const float *up, size_t n);
 } qn_panel_kernel;
 
 const qn_panel_kernel *qn_panel_pick(void);
