@@ -2,12 +2,14 @@
 # Makes the Python environment that tests and benches use to compare quern
 # with mlx-lm, transformers and others, and prints its folder.
 #
-#   venv.sh [--bench | --mlx] [FOLDER]     default build/venv,
-#                                          build/venv-bench, build/venv-mlx
+#   venv.sh [--bench | --mlx | --goldens] [FOLDER]
+#                                          default build/venv, or
+#                                          build/venv-bench and so on
 #
 # --bench makes another one, for bench/ops and bench/overhead: MLX and PyTorch
 # from scripts/requirements-bench.txt, some gigabytes.  --mlx makes the small
-# one of the differential test (tests/differential).
+# one of the differential test (tests/differential), --goldens that of
+# tools/goldens: PyTorch, transformers and mlx-lm.
 #
 # Versions are pinned in scripts/requirements.txt.  A folder that already
 # holds exactly these is left alone; one made from another list is brought up
@@ -33,12 +35,17 @@ elif [ "${1-}" = --mlx ]; then
     folder=venv-mlx
     size='130 MB'
     shift
+elif [ "${1-}" = --goldens ]; then
+    name=requirements-goldens.txt
+    folder=venv-goldens
+    size='6 GB'
+    shift
 fi
 wanted=$root/scripts/$name
 
 case ${1-} in
 -h | --help)
-    echo "usage: scripts/venv.sh [--bench | --mlx] [FOLDER]"
+    echo "usage: scripts/venv.sh [--bench | --mlx | --goldens] [FOLDER]"
     exit 0
     ;;
 -*)

@@ -1,0 +1,46 @@
+"""The tiny models: one row for each family and variant.
+
+    name    the folder in tests/vectors/models
+    form    "hf": a directory as transformers writes it, which is the reference;
+            "mlx": a packed one as mlx-lm writes it, which is the reference;
+            "gguf": a GGUF file; transformers computes what is in it
+    type    model_type
+    config  what differs from the defaults of the configuration class
+    dtype   of the weights in the files
+    rules   (part of a tensor's name, rule): other rules than recipe.py has
+    quant   "mlx": mode, bits, group_size
+"""
+
+SMALL = dict(vocab_size=300, hidden_size=64, intermediate_size=96,
+             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=256, bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+
+
+def small(**changes):
+    return {**SMALL, **changes}
+
+
+def rope(rope_type="default", theta=10000.0, **more):
+    return {"rope_type": rope_type, "rope_theta": theta, **more}
+
+
+def hf(name, type, dtype="BF16", rules=(), **config):
+    return dict(name=name, form="hf", type=type, dtype=dtype, rules=rules,
+                config=small(**config))
+
+
+ROWS = [
+    hf("llama", "llama", tie_word_embeddings=True),
+    hf("llama-untied-bias", "llama", tie_word_embeddings=False,
+       attention_bias=True, mlp_bias=True, num_key_value_heads=4),
+    hf("llama-rope-linear", "llama", tie_word_embeddings=True,
+       rope_parameters=rope("linear", factor=4.0)),
+    hf("llama-rope-llama3", "llama", tie_word_embeddings=False,
+       rope_parameters=rope("llama3", factor=8.0, low_freq_factor=1.0,
+                            high_freq_factor=4.0,
+                            original_max_position_embeddings=32)),
+    hf("llama-rope-yarn", "llama", tie_word_embeddings=True,
+       rope_parameters=rope("yarn", factor=4.0,
+                            original_max_position_embeddings=64)),
+]
