@@ -20,8 +20,11 @@
  * except where it says otherwise.  The library never prints and never exits.
  *
  * Threads.  Functions of one model and its sessions may be called from any
- * thread; calls that compute take turns on the model.  One session must not
- * be used by two threads at once, apart from quern_session_cancel.
+ * thread.  A model that is used has one thread of its own, which alone
+ * computes: whatever the callers' threads ask for at the same time is computed
+ * side by side there, and each gets what it would get alone, to the bit.  One
+ * session must not be used by two threads at once, apart from
+ * quern_session_cancel.
  *
  * Text is UTF-8.  Structures are filled by their _init function first and
  * changed afterwards, so that members added later keep their defaults. */
@@ -97,9 +100,10 @@ typedef enum quern_log_level {
 typedef struct quern_options {
     quern_dtype dtype; /* of activations */
     /* How keys and values are stored: "f32", "f16", "bf16"; "affine4",
-     * "affine8"; "turbo:kXvY" with keys of 2, 4, 5 or 8 bits and values of 2, 3,
-     * 4, 5 or 8, "turbo" being turbo:k8v3.  NULL: f16, bf16 where activations
-     * are.  Layers with a sliding window stay in floats with turbo. */
+     * "affine8"; "turbo:kXvY" with keys of 2, 4, 5 or 8 bits and values of 2,
+     * 3, 4, 5 or 8, "turbo" being turbo:k8v3.  NULL: f16, bf16 where
+     * activations are.  Layers with a sliding window stay in floats with turbo.
+     */
     const char *kv;
     /* With packed forms: tokens of a sequence from which on it is stored so;
      * until then it is stored as floats. */
@@ -113,6 +117,18 @@ typedef struct quern_options {
     int threads;
     /* Prompt tokens that are computed in one piece; 0: 256. */
     int prefill_chunk;
+    /* Requests that are computed side by side, 1..1024; further ones wait for
+     * their turn.  0: 32. */
+    int parallel;
+    /* Speculation: further tokens are guessed and checked together, which is
+     * faster where guesses are good.  Answers stay the same, to the bit.  The
+     * guesses come from a small model of the same vocabulary, `draft` (a path;
+     * another vocabulary is QUERN_E_MISMATCH), or, with `ngram`, from what
+     * followed the last tokens earlier on; not from both. */
+    const char *draft;
+    bool ngram;
+    /* Tokens that are guessed at a time, 1..16; 0: 4, with ngram 10. */
+    int num_draft;
     /* Reads headers, tokenizer and template, not the weights: for
      * quern_model_info and quern_model_tensor.  Sessions can't be made. */
     bool headers_only;
@@ -349,6 +365,19 @@ typedef struct quern_request {
      * likeliest beside it. */
     bool logprobs;
     int top_logprobs;
+    /* Tokens that are guessed at a time: 0 turns speculation off, -1 is what
+     * the model was loaded with; at most 16, and without effect where it was
+     * loaded without. */
+    int num_draft;
+
+    /* For quern_submit.  `wake`, which may be NULL, is called when
+     * quern_job_next has something to give after it had nothing: on the
+     * model's thread, so it must return soon and call nothing of the library.
+     * A job with more than `unread_limit` bytes of text that nobody has taken
+     * pauses; 0: never. */
+    void (*wake)(void *data);
+    void *wake_data;
+    size_t unread_limit;
 } quern_request;
 
 /* An empty prompt with the defaults of the model (generation_config.json),
@@ -372,14 +401,26 @@ typedef struct quern_token {
 } quern_token;
 
 typedef enum quern_event_type {
+    /* The request's turn has come: `done` of `total` prompt tokens are in the
+     * session's cache already. */
+    QUERN_EVENT_START,
     /* `done` of `total` prompt tokens are computed. */
     QUERN_EVENT_PROMPT,
     /* More of the answer: `text`, whole characters, and the tokens that it
      * comes from.  Text that might begin a stop waits for what follows. */
-    QUERN_EVENT_TEXT
+    QUERN_EVENT_TEXT,
+    /* The same for what a model thinks before it answers, between the marks of
+     * its kind (<think>, <|channel>thought, the channel "analysis").  Stops do
+     * not count there. */
+    QUERN_EVENT_REASONING,
+    /* The end: `result` and `error`.  Only from quern_job_next. */
+    QUERN_EVENT_DONE
 } quern_event_type;
 
-/* Everything in an event is borrowed until the callback returns. */
+struct quern_result;
+
+/* Everything in an event is borrowed: until the callback returns, or until the
+ * next call of quern_job_next. */
 typedef struct quern_event {
     quern_event_type type;
     int64_t done, total;
@@ -387,6 +428,8 @@ typedef struct quern_event {
     size_t size;
     const quern_token *tokens;
     size_t token_count;
+    const struct quern_result *result; /* of DONE */
+    const quern_error *error;          /* of DONE; status QUERN_OK: none */
 } quern_event;
 
 /* Returns true to go on, false to stop with QUERN_E_CANCELLED. */
@@ -405,15 +448,22 @@ const char *quern_finish_name(quern_finish finish);
 typedef struct quern_result {
     char *text; /* the whole answer, NUL-terminated */
     size_t size;
-    quern_token *tokens; /* with their log probabilities, if asked for */
+    char *reasoning; /* what the model thought, NUL-terminated */
+    size_t reasoning_size;
+    quern_token *tokens; /* of both, with their log probabilities, if asked */
     size_t token_count;
     quern_finish finish;
     int stop;       /* which of request.stops ended it, or -1 */
     int32_t end_id; /* the end token that ended it, or -1 */
     uint64_t seed;  /* the one used */
     int64_t prompt_tokens;
-    int64_t cached_tokens;      /* of these, found in the session's cache */
-    int64_t completion_tokens;  /* the end token included */
+    int64_t cached_tokens;     /* of these, found in the session's cache */
+    int64_t completion_tokens; /* the end token included */
+    int64_t reasoning_tokens;  /* of these, thought */
+    int64_t drafted, accepted; /* guessed tokens, and those that were right */
+    /* Speculation was on, and had to end before the answer did. */
+    bool draft_stopped;
+    double queue_seconds;       /* until its turn came */
     double prompt_seconds;      /* computing the prompt */
     double first_token_seconds; /* from the call to the first token */
     double decode_seconds;      /* after the first token */
@@ -430,6 +480,42 @@ quern_status quern_generate(quern_session *session,
                             quern_event_fn on_event, void *data,
                             quern_result *result, quern_error *error);
 void quern_result_free(quern_result *result);
+
+/* ---- generation without waiting ------------------------------------------ */
+
+/* An answer in the making.  Many jobs of a model run side by side. */
+typedef struct quern_job quern_job;
+
+/* Asks for an answer as quern_generate does, and returns at once: what is wrong
+ * with the request is told here, everything else by events.  The request is
+ * copied.  The session, which nobody may use until the job is freed, becomes
+ * the prompt and the answer; NULL: the job has one of its own.  The caller
+ * owns *out (quern_job_free). */
+quern_status quern_submit(quern_job **out, quern_model *model,
+                          quern_session *session, const quern_request *request,
+                          quern_error *error);
+/* The next event, in order; waits up to `timeout_ms` milliseconds for it (0:
+ * not at all; negative: as long as it takes) and returns false when there is
+ * none.  After the last one it is QUERN_EVENT_DONE, again and again.  One
+ * thread at a time. */
+bool quern_job_next(quern_job *job, int timeout_ms, quern_event *event);
+/* A descriptor for poll(), readable while quern_job_next has something to
+ * give; the job's own, closed with it.  -1 when the system has none left. */
+int quern_job_fd(quern_job *job);
+/* Stops the job at its next step; it ends with QUERN_E_CANCELLED.  May be
+ * called from any thread, any number of times. */
+void quern_job_cancel(quern_job *job);
+/* Waits for the end and hands the result over, once; free it with
+ * quern_result_free.  Returns the status with which the job ended. */
+quern_status quern_job_result(quern_job *job, quern_result *result,
+                              quern_error *error);
+/* Cancels a job that still runs, waits for that, and frees it.  NULL is
+ * ignored. */
+void quern_job_free(quern_job *job);
+
+/* Of all jobs of a model: those that are computed, and those that wait. */
+void quern_model_jobs(const quern_model *model, size_t *running,
+                      size_t *waiting);
 
 #ifdef __cplusplus
 }

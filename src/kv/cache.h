@@ -89,6 +89,11 @@ qn_status qn_kv_cache_arrays(const qn_kv_cache *cache, mlx_vector_array out);
 typedef struct qn_kv_rows {
     qn_kv_cache *cache;
     int count;
+    /* Positions at the end whose logits the step gives; 0 counts as 1. */
+    int wanted;
+    /* Tokens of an answer that come before the one that the last position
+     * chooses; 0 for what is no answer. */
+    int64_t answered;
 } qn_kv_rows;
 
 /* Tokens of all sequences of a step together. */

@@ -34,8 +34,8 @@ typedef struct qn_family {
     qn_status (*load)(void **out, qn_loader *loader);
     void (*free)(void *state);
     /* Logits for int32 `ids` [1, T], the next tokens of the sequences of
-     * `rows`: [1, T, vocab], or [1, sequences, vocab] for the last one of
-     * each only. */
+     * `rows`: [1, T, vocab], or [1, W, vocab] for those that are wanted
+     * (nn_last). */
     mlx_array (*forward)(const void *state, nn *c, mlx_array ids, nn_rows rows,
                          bool last_only);
     /* Whether logits come from the embedding matrix. */

@@ -42,10 +42,10 @@ const qn_model_sums *qn_model_totals(const qn_model *model);
 
 /* Builds the graph of the next tokens of `count` sequences, whose `ids` follow
  * one another, and moves the caches' lengths on.  *logits, if not NULL, becomes
- * a float32 array [1, T, vocab], or [1, count, vocab] for the last token of
- * each, that the caller owns.  Nothing is evaluated: do that before the next
- * call, either of the logits or of the caches' arrays.  On failure the caches
- * must be reset. */
+ * a float32 array [1, T, vocab], or [1, W, vocab] for the wanted tokens at the
+ * end of each, that the caller owns.  Nothing is evaluated: do that before the
+ * next call, either of the logits or of the caches' arrays.  On failure the
+ * caches must be reset. */
 qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
                            const int32_t *ids, const qn_kv_rows *rows,
                            size_t count, bool last_only);

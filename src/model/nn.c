@@ -446,24 +446,40 @@ mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
     return own(c, out, 0);
 }
 
-static mlx_array last_of_one(nn *c, mlx_array x)
+static int wanted_of(const qn_kv_rows *rows)
+{
+    return rows->wanted ? rows->wanted : 1;
+}
+
+static int wanted_total(nn_rows rows)
+{
+    int total = 0;
+    for (size_t i = 0; i < rows.count; i++)
+        total += wanted_of(&rows.rows[i]);
+    return total;
+}
+
+static mlx_array last_of_one(nn *c, mlx_array x, int wanted)
 {
     int count = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
-    STEP(mlx_slice(&res, x, (int[]){0, count - 1, 0}, 3,
+    STEP(mlx_slice(&res, x, (int[]){0, count - wanted, 0}, 3,
                    (int[]){1, count, width}, 3, (int[]){1, 1, 1}, 3,
                    c->stream));
 }
 
 static mlx_array last_places(nn *c, nn_rows rows)
 {
-    int *places = qn_calloc(rows.count, sizeof *places);
-    int count = (int)rows.count;
+    int count = wanted_total(rows), at = 0, end = 0;
+    int *places = qn_calloc((size_t)count, sizeof *places);
     if (!places) {
         c->status = QN_E_NOMEM;
         return none;
     }
-    for (size_t i = 0; i < rows.count; i++)
-        places[i] = (i ? places[i - 1] + 1 : 0) + rows.rows[i].count - 1;
+    for (size_t i = 0; i < rows.count; i++) {
+        end += rows.rows[i].count;
+        for (int left = wanted_of(&rows.rows[i]); left > 0; left--)
+            places[at++] = end - left;
+    }
     mlx_array ids = mlx_array_new_data(places, &count, 1, MLX_INT32);
     qn_free(places);
     return own(c, ids, ids.ctx ? 0 : 1);
@@ -476,9 +492,10 @@ static mlx_array take_positions(nn *c, mlx_array x, mlx_array places)
 
 mlx_array nn_last(nn *c, mlx_array x, nn_rows rows)
 {
-    if (c->status || (size_t)mlx_array_dim(x, 1) == rows.count)
+    /* Nobody wants more positions than it has. */
+    if (c->status || mlx_array_dim(x, 1) == wanted_total(rows))
         return x;
     if (rows.count == 1)
-        return last_of_one(c, x);
+        return last_of_one(c, x, wanted_of(rows.rows));
     return take_positions(c, x, last_places(c, rows));
 }

@@ -105,7 +105,8 @@ typedef struct nn_rows {
  * Without k and v, over what the layer stored before in this step. */
 mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
                     mlx_array v, const qn_rope *rope, const qn_attention *how);
-/* [1, T, n] -> [1, sequences, n], the last position of each. */
+/* [1, T, n] -> [1, W, n]: of each sequence the positions at the end that are
+ * wanted (qn_kv_rows), W in all. */
 mlx_array nn_last(nn *c, mlx_array x, nn_rows rows);
 
 #endif

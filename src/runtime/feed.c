@@ -1,18 +1,60 @@
-/* feed.c: several sequences side by side.
- *
- * A step reads the weights once for all sequences, so decoding eight of them
- * takes little longer than one.  Each step takes the next token of those that
- * decode and, as far as a chunk has room, pieces of prompts; who is done leaves
- * and the others go on. */
+/* feed.c: tokens in, logits out: rows of the scheduler's that end when their
+ * tokens are computed. */
 #include "runtime.h"
 
 #include "base/alloc.h"
 
-/* What is still to be computed of an item. */
+/* The items of one call. */
+typedef struct group {
+    pthread_mutex_t lock;
+    pthread_cond_t finished;
+    size_t left;
+    qn_status status; /* the first failure of a computation */
+    qn_error error;
+} group;
+
 typedef struct part {
+    qn_row row; /* first: a row is its part */
     quern_feed *item;
-    size_t done;
+    group *group;
 } part;
+
+/* ---- on the model's thread ---- */
+
+static bool part_ready(qn_row *row)
+{
+    (void)row;
+    return true;
+}
+
+static qn_status part_step(qn_row *row, bool *more)
+{
+    *more = row->done < row->count;
+    return QN_OK;
+}
+
+static void part_end(qn_row *row, qn_status status)
+{
+    part *p = (part *)row;
+    group *g = p->group;
+    p->item->status = (quern_status)status;
+    pthread_mutex_lock(&g->lock);
+    if (status && status != QN_E_CANCELLED && !g->status) {
+        g->status = status;
+        qn_error_save(&g->error);
+    }
+    if (!--g->left)
+        pthread_cond_signal(&g->finished);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static const qn_row_calls part_calls = {
+    .ready = part_ready,
+    .step = part_step,
+    .end = part_end,
+};
+
+/* ---- the call ---- */
 
 static qn_status check_items(const quern_feed *items, size_t count)
 {
@@ -26,60 +68,78 @@ static qn_status check_items(const quern_feed *items, size_t count)
                                j, i);
         qn_status status = qn_session_check(s, items[i].ids, items[i].count);
         if (status)
-            return qn_fail_where(status, "sequence %zu", i);
+            return count > 1 ? qn_fail_where(status, "sequence %zu", i)
+                             : status;
     }
     return QN_OK;
 }
 
-/* Takes those out that are done or cancelled; returns how many are left. */
-static size_t sort_out(part *parts, size_t count)
+/* Takes all sessions, or none. */
+static qn_status take_sessions(const quern_feed *items, size_t count)
 {
-    size_t left = 0;
-    for (size_t i = 0; i < count; i++) {
-        quern_feed *item = parts[i].item;
-        if (parts[i].done == item->count)
-            continue;
-        if (qn_session_take_cancel(item->session))
-            item->status = QUERN_E_CANCELLED;
-        else
-            parts[left++] = parts[i];
-    }
-    return left;
-}
-
-/* The next step: a token of each, then more as far as `chunk` allows. */
-static size_t plan_step(qn_feed *feeds, const part *parts, size_t count,
-                        size_t chunk)
-{
-    size_t spare = chunk > count ? chunk - count : 0;
-    for (size_t i = 0; i < count; i++) {
-        const quern_feed *item = parts[i].item;
-        size_t left = item->count - parts[i].done;
-        size_t room = qn_session_room(item->session);
-        size_t most = left < room ? left : room;
-        size_t more = most - 1 < spare ? most - 1 : spare;
-        spare -= more;
-        feeds[i] = (qn_feed){.session = item->session,
-                             .ids = item->ids + parts[i].done,
-                             .count = (int)(1 + more),
-                             .last = 1 + more == left};
-    }
-    return count;
-}
-
-static qn_status run_steps(part *parts, qn_feed *feeds, size_t count)
-{
-    size_t chunk = (size_t)parts->item->session->model->prefill_chunk;
+    size_t taken = 0;
     qn_status status = QN_OK;
-    while (!status && (count = sort_out(parts, count))) {
-        plan_step(feeds, parts, count, chunk);
-        status = qn_sessions_compute(feeds, count);
-        for (size_t i = 0; i < count; i++) {
-            parts[i].done += (size_t)feeds[i].count;
-            if (status)
-                parts[i].item->status = (quern_status)status;
-        }
+    while (taken < count && !(status = qn_session_take(items[taken].session)))
+        taken++;
+    while (status && taken)
+        qn_session_give_back(items[--taken].session);
+    return status;
+}
+
+/* Rows of the items that have tokens, linked; how many. */
+static size_t make_rows(part *parts, quern_feed *items, size_t count, group *g)
+{
+    size_t made = 0;
+    for (size_t i = 0; i < count; i++) {
+        quern_session *s = items[i].session;
+        items[i].status = QUERN_OK;
+        if (!items[i].count)
+            continue;
+        qn_kv_cache_expect(s->cache, (int)(s->ids.size + items[i].count));
+        parts[made] = (part){.row = {.calls = &part_calls,
+                                     .session = s,
+                                     .ids = items[i].ids,
+                                     .count = items[i].count,
+                                     .wanted = 1},
+                             .item = &items[i],
+                             .group = g};
+        if (made)
+            parts[made - 1].row.next = &parts[made].row;
+        made++;
     }
+    return made;
+}
+
+static qn_status run(quern_feed *items, size_t count)
+{
+    part *parts = qn_calloc(count, sizeof *parts);
+    if (!parts)
+        return QN_E_NOMEM;
+    qn_status status = take_sessions(items, count);
+    if (status) {
+        qn_free(parts);
+        return status;
+    }
+    group g = {.status = QN_OK};
+    pthread_mutex_init(&g.lock, NULL);
+    pthread_cond_init(&g.finished, NULL);
+    g.left = make_rows(parts, items, count, &g);
+    if (g.left)
+        status =
+            qn_scheduler_add(&items->session->model->scheduler, &parts->row);
+    pthread_mutex_lock(&g.lock);
+    while (!status && g.left)
+        pthread_cond_wait(&g.finished, &g.lock);
+    pthread_mutex_unlock(&g.lock);
+    if (!status && g.status) {
+        status = g.status;
+        qn_error_restore(&g.error);
+    }
+    pthread_cond_destroy(&g.finished);
+    pthread_mutex_destroy(&g.lock);
+    for (size_t i = 0; i < count; i++)
+        qn_session_give_back(items[i].session);
+    qn_free(parts);
     return status;
 }
 
@@ -89,23 +149,17 @@ quern_status quern_sessions_feed(quern_feed *items, size_t count,
     if (!count)
         return qn_give(error, QN_OK);
     qn_status status = check_items(items, count);
-    if (status)
-        return qn_give(error, status);
-    part *parts = qn_calloc(count, sizeof *parts);
-    qn_feed *feeds = qn_calloc(count, sizeof *feeds);
-    if (parts && feeds) {
-        for (size_t i = 0; i < count; i++) {
-            items[i].status = QUERN_OK;
-            parts[i].item = &items[i];
-            qn_kv_cache_expect(
-                items[i].session->cache,
-                (int)(items[i].session->ids.size + items[i].count));
-        }
-        status = run_steps(parts, feeds, count);
-    } else {
-        status = QN_E_NOMEM;
-    }
-    qn_free(parts);
-    qn_free(feeds);
+    return qn_give(error, status ? status : run(items, count));
+}
+
+quern_status quern_session_feed(quern_session *s, const int32_t *ids,
+                                size_t count, quern_error *error)
+{
+    quern_feed item = {.session = s, .ids = ids, .count = count};
+    qn_status status = check_items(&item, 1);
+    if (!status)
+        status = run(&item, 1);
+    if (!status && item.status == QUERN_E_CANCELLED)
+        status = qn_fail(QN_E_CANCELLED, "cancelled");
     return qn_give(error, status);
 }

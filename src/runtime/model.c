@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "draft.h"
 #include "kv/engine.h"
 #include "model/describe.h"
 #include "sampler.h"
@@ -19,6 +20,10 @@ enum {
     DEFAULT_CHUNK = 256,
     MAX_CHUNK = 65536,
     MAX_THREADS = 512,
+    MAX_PARALLEL = 1024,
+    DEFAULT_PARALLEL = 32,
+    DEFAULT_DRAFT = 4,
+    DEFAULT_NGRAM = 10,
     KV_STEP = 256,
     MAX_SMALL_FILE = 64 << 20, /* configurations and templates */
     MAX_TOKENIZER_FILE = 512 << 20
@@ -57,6 +62,14 @@ static qn_status check_options(const quern_options *o)
         return bad_option("threads", "0..512", o->threads);
     if (o->prefill_chunk < 0 || o->prefill_chunk > MAX_CHUNK)
         return bad_option("prefill_chunk", "0..65536", o->prefill_chunk);
+    if (o->parallel < 0 || o->parallel > MAX_PARALLEL)
+        return bad_option("parallel", "0..1024", o->parallel);
+    if (o->num_draft < 0 || o->num_draft > QN_MAX_DRAFT)
+        return bad_option("num_draft", "0..16", o->num_draft);
+    if (o->draft && o->ngram)
+        return qn_fail_where(qn_fail(QN_E_ARG, "draft: a model and n-grams "
+                                               "exclude each other"),
+                             "draft");
     return QN_OK;
 }
 
@@ -368,8 +381,12 @@ static qn_status set_end_ids(quern_model *m, const qn_config *config)
         status = qn_ids_add(&all, config->end_ids[i]);
     if (!status && (config->gguf || !config->end_count))
         status = qn_tokenizer_end_ids(m->tokenizer, &all);
+    /* <|end|> ends a channel, not an answer, where there are channels. */
+    int32_t spared =
+        m->markers.kind == QN_MARKERS_HARMONY ? m->markers.close : -1;
     for (size_t i = 0; i < all.size && !status; i++)
-        if (all.data[i] >= 0 && all.data[i] < config->vocab_size)
+        if (all.data[i] >= 0 && all.data[i] < config->vocab_size &&
+            all.data[i] != spared)
             status = qn_ids_add(&m->end_ids, all.data[i]);
     qn_ids_free(&all);
     return status;
@@ -536,6 +553,8 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
     if (!status)
         status = load_template(m, weights, options->chat_template);
     if (!status)
+        qn_markers_find(&m->markers, m->tokenizer);
+    if (!status)
         status = set_end_ids(m, config);
     if (!status)
         status = set_sizes(m, config, options);
@@ -609,6 +628,29 @@ static qn_status load(quern_model *m, const quern_options *options)
     return status;
 }
 
+/* The model that guesses is loaded like this one, with its own limits, and
+ * computed by this one's thread. */
+static qn_status load_draft(quern_model *m, const quern_options *options)
+{
+    m->num_draft = options->num_draft ? options->num_draft
+                   : options->draft   ? DEFAULT_DRAFT
+                   : options->ngram   ? DEFAULT_NGRAM
+                                      : 0;
+    if (!options->draft && !options->ngram)
+        m->num_draft = 0;
+    if (!options->draft || options->headers_only)
+        return QN_OK;
+    quern_options own = {.dtype = options->dtype,
+                         .prefill_chunk = options->prefill_chunk,
+                         .lenient_weights = options->lenient_weights,
+                         .log = options->log,
+                         .log_data = options->log_data};
+    quern_error error;
+    qn_status status =
+        (qn_status)quern_model_load(&m->draft, options->draft, &own, &error);
+    return status ? status : qn_draft_check(m, m->draft);
+}
+
 quern_status quern_model_load(quern_model **out, const char *path,
                               const quern_options *options, quern_error *error)
 {
@@ -620,12 +662,16 @@ quern_status quern_model_load(quern_model **out, const char *path,
     quern_model *m = qn_calloc(1, sizeof *m);
     if (!m)
         return qn_give(error, QN_E_NOMEM);
-    pthread_mutex_init(&m->lock, NULL);
+    qn_scheduler_init(&m->scheduler, options->parallel > 0
+                                         ? (size_t)options->parallel
+                                         : DEFAULT_PARALLEL);
     m->log = options->log;
     m->log_data = options->log_data;
     m->trust_content = options->trust_content;
     m->path = qn_strdup(path);
     qn_status status = m->path ? load(m, options) : QN_E_NOMEM;
+    if (!status)
+        status = load_draft(m, options);
     m->load_seconds = qn_now() - start;
     if (status) {
         qn_error kept;
@@ -642,6 +688,8 @@ void quern_model_free(quern_model *m)
 {
     if (!m)
         return;
+    qn_scheduler_clear(&m->scheduler);
+    quern_model_free(m->draft);
     qn_model_free(m->model);
     qn_weights_free(m->headers.weights);
     qn_config_clear(&m->headers.config);
@@ -651,7 +699,6 @@ void quern_model_free(quern_model *m)
     qn_ids_free(&m->end_ids);
     if (m->stream.ctx)
         mlx_stream_free(m->stream);
-    pthread_mutex_destroy(&m->lock);
     qn_free(m->kv_in_floats);
     qn_free(m->kv_layer);
     qn_free(m->path);
@@ -730,6 +777,7 @@ void quern_request_init(quern_request *request, const quern_model *m)
     *request = (quern_request){
         .sampling = m->defaults,
         .max_tokens = 512,
+        .num_draft = -1,
     };
     quern_chat_init(&request->chat);
 }

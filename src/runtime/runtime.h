@@ -1,14 +1,18 @@
 /* runtime.h: what the files of this room know of each other.
  *
  * model.c loads, chat.c renders conversations, session.c computes sequences,
- * feed.c several of them side by side, sampler.c picks tokens, stops.c ends
- * answers, generate.c joins them. */
+ * scheduler.c decides which ones next, on the model's thread, for feed.c and
+ * for job.c, which is one answer: answer.c makes events of tokens (sampler.c
+ * picks them, reasoning.c tells thoughts from answers, stops.c ends them),
+ * draft.c guesses ahead.  generate.c waits for a job. */
 #ifndef QN_RUNTIME_RUNTIME_H
 #define QN_RUNTIME_RUNTIME_H
 
 #include "base/status.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "reasoning.h"
+#include "scheduler.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -56,19 +60,22 @@ struct quern_model {
     void (*log)(void *data, quern_log_level level, const char *text);
     void *log_data;
     mlx_stream stream;
-    /* Who builds graphs on the stream and evaluates them holds this. */
-    pthread_mutex_t lock;
+    qn_scheduler scheduler;
+    qn_markers markers;
+    quern_model *draft; /* computed by this model's thread; or NULL */
+    int num_draft;      /* tokens to guess at a time; 0: no speculation */
 };
 
 struct quern_session {
     quern_model *model;
     qn_kv_cache *cache;
     qn_ids ids; /* the tokens in the cache */
-    /* float32 [1, n, vocab], one row of which is that of the last token, or no
-     * array. */
+    /* float32 [1, n, vocab], of which `logits_count` rows from `logits_row` on
+     * are those of the last tokens, or no array. */
     mlx_array logits;
-    size_t logits_row;
+    size_t logits_row, logits_count;
     atomic_bool cancelled;
+    atomic_bool busy; /* a row of the scheduler's */
 };
 
 /* Fills *error (may be NULL) from the thread's error slot; returns the status
@@ -98,7 +105,7 @@ qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out);
 
 /* ---- session.c ---- */
 
-/* What is computed beside the logits of the last position. */
+/* What is computed beside the logits of a position. */
 typedef struct qn_pick {
     int32_t id;  /* the likeliest token, lowest id first */
     float logit; /* its logit; NaN when any logit is NaN */
@@ -109,12 +116,13 @@ typedef struct qn_feed {
     quern_session *session;
     const int32_t *ids;
     int count;
-    bool last;     /* logits are wanted */
-    qn_pick *pick; /* beside them; may be NULL */
+    int wanted;     /* positions at the end whose logits are wanted */
+    qn_pick *picks; /* as many, beside them; may be NULL */
+    int64_t answered;
 } qn_feed;
 
 /* Computes the next tokens of `count` different sessions of one model in one
- * evaluation.  On failure all of them are empty. */
+ * evaluation, on the model's thread.  On failure all of them are empty. */
 qn_status qn_sessions_compute(const qn_feed *feeds, size_t count);
 /* Whether the tokens exist and fit the context. */
 qn_status qn_session_check(const quern_session *session, const int32_t *ids,
@@ -124,16 +132,14 @@ qn_status qn_session_check(const quern_session *session, const int32_t *ids,
 size_t qn_session_room(const quern_session *session);
 /* Whether the session was cancelled; it no longer is. */
 bool qn_session_take_cancel(quern_session *session);
+/* Marks the session as used by a computation; QN_E_ARG when it is. */
+qn_status qn_session_take(quern_session *session);
+void qn_session_give_back(quern_session *session);
 
-typedef bool (*qn_progress_fn)(void *data, size_t done);
-
-/* Appends `count` tokens in chunks.  After each but the last `progress` (may
- * be NULL) is called; false cancels.  *pick may be NULL. */
-qn_status qn_session_append(quern_session *session, const int32_t *ids,
-                            size_t count, qn_pick *pick,
-                            qn_progress_fn progress, void *data);
-/* The logits of the last position, borrowed until the next append. */
-qn_status qn_session_last(quern_session *session, const float **out);
+/* The logits of the last position but `back`, borrowed until the next
+ * computation. */
+qn_status qn_session_last(quern_session *session, size_t back,
+                          const float **out);
 /* Keeps the first `length` tokens. */
 qn_status qn_session_keep(quern_session *session, size_t length);
 

@@ -1,8 +1,9 @@
 /* session.c: one sequence: its tokens, its cache, and the last logits.
  *
- * Sequences are computed side by side where there are several (feed.c), with
- * one evaluation; each has the logits that it has alone.  When a computation
- * fails the caches are lost with it, and its sequences are empty. */
+ * Sequences are computed side by side where there are several (scheduler.c),
+ * with one evaluation; each has the logits that it has alone.  When a
+ * computation fails the caches are lost with it, and its sequences are
+ * empty. */
 #include "runtime.h"
 
 #include "base/alloc.h"
@@ -30,6 +31,7 @@ quern_status quern_session_new(quern_session **out, quern_model *model,
         return qn_give(error, QN_E_NOMEM);
     s->model = model;
     atomic_init(&s->cancelled, false);
+    atomic_init(&s->busy, false);
     qn_status status = qn_kv_cache_new(&s->cache, &model->kv);
     if (status)
         quern_session_free(s);
@@ -105,6 +107,12 @@ static qn_status add_picks(const quern_model *m, mlx_array logits,
                   : qn_engine(mlx_max_axis(tops, logits, -1, false, m->stream));
 }
 
+/* Rows of the logits that a sequence has: one where none is wanted, too. */
+static size_t rows_of(const qn_feed *feed)
+{
+    return feed->wanted > 1 ? (size_t)feed->wanted : 1;
+}
+
 static qn_status read_picks(const qn_feed *feeds, size_t count, mlx_array ids,
                             mlx_array tops)
 {
@@ -113,9 +121,13 @@ static qn_status read_picks(const qn_feed *feeds, size_t count, mlx_array ids,
     qn_status status = qn_engine_made(id);
     if (!status)
         status = qn_engine_made(top);
-    for (size_t i = 0; i < count && !status; i++)
-        if (feeds[i].pick)
-            *feeds[i].pick = (qn_pick){(int32_t)id[i], top[i]};
+    for (size_t i = 0; i < count && !status; i++) {
+        size_t rows = rows_of(&feeds[i]);
+        for (size_t r = 0; feeds[i].picks && r < rows; r++)
+            feeds[i].picks[r] = (qn_pick){(int32_t)id[r], top[r]};
+        id += rows;
+        top += rows;
+    }
     return status;
 }
 
@@ -137,12 +149,15 @@ static qn_status eval_caches(const qn_feed *feeds, size_t count)
 static qn_status hand_out(const qn_feed *feeds, size_t count, mlx_array logits)
 {
     qn_status status = QN_OK;
+    size_t row = 0;
     for (size_t i = 0; i < count && !status; i++) {
         quern_session *s = feeds[i].session;
-        if (!feeds[i].last)
-            continue;
-        status = qn_engine(mlx_array_set(&s->logits, logits));
-        s->logits_row = i;
+        if (feeds[i].wanted) {
+            status = qn_engine(mlx_array_set(&s->logits, logits));
+            s->logits_row = row;
+            s->logits_count = (size_t)feeds[i].wanted;
+        }
+        row += rows_of(&feeds[i]);
     }
     return status;
 }
@@ -154,7 +169,7 @@ static qn_status compute_last(const qn_feed *feeds, size_t count,
     mlx_array out[3] = {{NULL}, {NULL}, {NULL}};
     size_t outputs = 1;
     for (size_t i = 0; i < count; i++)
-        outputs = feeds[i].pick ? 3 : outputs;
+        outputs = feeds[i].picks ? 3 : outputs;
     qn_status status =
         qn_model_forward(m->model, &out[0], ids, rows, count, true);
     if (!status && outputs > 1)
@@ -171,11 +186,11 @@ static qn_status compute_last(const qn_feed *feeds, size_t count,
     return status;
 }
 
-static qn_status compute_locked(const qn_feed *feeds, size_t count,
-                                const int32_t *ids, const qn_kv_rows *rows)
+static qn_status compute(const qn_feed *feeds, size_t count, const int32_t *ids,
+                         const qn_kv_rows *rows)
 {
     for (size_t i = 0; i < count; i++)
-        if (feeds[i].last)
+        if (feeds[i].wanted)
             return compute_last(feeds, count, ids, rows);
     const quern_model *m = feeds->session->model;
     qn_status status = qn_model_forward(m->model, NULL, ids, rows, count, true);
@@ -197,7 +212,10 @@ static qn_status gather(const qn_feed *feeds, size_t count, int32_t **ids,
     for (size_t i = 0; i < count; i++) {
         memcpy(to, feeds[i].ids, (size_t)feeds[i].count * sizeof *to);
         to += feeds[i].count;
-        (*rows)[i] = (qn_kv_rows){feeds[i].session->cache, feeds[i].count};
+        (*rows)[i] = (qn_kv_rows){.cache = feeds[i].session->cache,
+                                  .count = feeds[i].count,
+                                  .wanted = feeds[i].wanted,
+                                  .answered = feeds[i].answered};
     }
     return QN_OK;
 }
@@ -214,19 +232,14 @@ qn_status qn_sessions_compute(const qn_feed *feeds, size_t count)
 {
     int32_t *ids = NULL;
     qn_kv_rows *rows = NULL;
-    pthread_mutex_t *lock = &feeds->session->model->lock;
     for (size_t i = 0; i < count; i++)
         drop_logits(feeds[i].session);
     qn_status status = gather(feeds, count, &ids, &rows);
-    if (!status) {
-        pthread_mutex_lock(lock);
-        for (size_t i = 0; i < count && !status; i++)
-            status = qn_kv_cache_settle(feeds[i].session->cache,
-                                        feeds->session->model->stream);
-        if (!status)
-            status = compute_locked(feeds, count, ids, rows);
-        pthread_mutex_unlock(lock);
-    }
+    for (size_t i = 0; i < count && !status; i++)
+        status = qn_kv_cache_settle(feeds[i].session->cache,
+                                    feeds->session->model->stream);
+    if (!status)
+        status = compute(feeds, count, ids, rows);
     qn_free(ids);
     qn_free(rows);
     for (size_t i = 0; i < count && !status; i++)
@@ -268,52 +281,36 @@ bool qn_session_take_cancel(quern_session *s)
     return atomic_exchange(&s->cancelled, false);
 }
 
-qn_status qn_session_append(quern_session *s, const int32_t *ids, size_t count,
-                            qn_pick *pick, qn_progress_fn progress, void *data)
+qn_status qn_session_take(quern_session *s)
 {
-    qn_status status = qn_session_check(s, ids, count);
-    size_t chunk = (size_t)s->model->prefill_chunk;
-    if (!status)
-        qn_kv_cache_expect(s->cache, (int)(s->ids.size + count));
-    for (size_t done = 0; done < count && !status;) {
-        size_t left = count - done, now = left < chunk ? left : chunk;
-        size_t room = qn_session_room(s);
-        now = now < room ? now : room;
-        if (qn_session_take_cancel(s))
-            return qn_fail(QN_E_CANCELLED, "cancelled");
-        bool last = now == left;
-        qn_feed feed = {s, ids + done, (int)now, last, last ? pick : NULL};
-        status = qn_sessions_compute(&feed, 1);
-        done += now;
-        if (!status && progress && !progress(data, done))
-            return qn_fail(QN_E_CANCELLED, "cancelled");
-    }
-    return status;
+    return atomic_exchange(&s->busy, true)
+               ? qn_fail(QN_E_ARG, "the session is in use by another call")
+               : QN_OK;
 }
 
-qn_status qn_session_last(quern_session *s, const float **out)
+void qn_session_give_back(quern_session *s)
 {
-    if (!s->logits.ctx)
+    atomic_store(&s->busy, false);
+}
+
+qn_status qn_session_last(quern_session *s, size_t back, const float **out)
+{
+    if (!s->logits.ctx || back >= s->logits_count)
         return qn_fail(QN_E_ARG, "no logits: the sequence is empty or was "
                                  "trimmed since the last feed");
     const float *rows = mlx_array_data_float32(s->logits);
     qn_status status = qn_engine_made(rows);
+    size_t row = s->logits_row + s->logits_count - 1 - back;
     if (!status)
-        *out = rows + s->logits_row * (size_t)s->model->vocab;
+        *out = rows + row * (size_t)s->model->vocab;
     return status;
-}
-
-quern_status quern_session_feed(quern_session *s, const int32_t *ids,
-                                size_t count, quern_error *error)
-{
-    return qn_give(error, qn_session_append(s, ids, count, NULL, NULL, NULL));
 }
 
 quern_status quern_session_logits(quern_session *s, float *out,
                                   quern_error *error)
 {
     const float *logits = NULL;
-    qn_status status = qn_session_last(s, &logits);
+    qn_status status = qn_session_last(s, 0, &logits);
     if (!status)
         memcpy(out, logits, (size_t)s->model->vocab * sizeof *out);
     return qn_give(error, status);
@@ -323,7 +320,7 @@ quern_status quern_session_log_probs(quern_session *s, float *out,
                                      quern_error *error)
 {
     const float *logits = NULL;
-    qn_status status = qn_session_last(s, &logits);
+    qn_status status = qn_session_last(s, 0, &logits);
     if (status)
         return qn_give(error, status);
     float top = -INFINITY;

@@ -130,6 +130,8 @@ typedef struct heard {
 static bool listen(void *data, const quern_event *event)
 {
     heard *h = data;
+    if (event->type == QUERN_EVENT_START)
+        return true;
     if (event->type == QUERN_EVENT_PROMPT) {
         assert_true(event->done > h->done && event->done <= event->total);
         h->done = event->done;

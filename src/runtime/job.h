@@ -1,0 +1,49 @@
+/* job.h: an answer as a row of the scheduler's, and its events. */
+#ifndef QN_RUNTIME_JOB_H
+#define QN_RUNTIME_JOB_H
+
+#include "answer.h"
+#include "draft.h"
+
+/* An event that waits for its reader, and what it points into. */
+typedef struct qn_event_node {
+    struct qn_event_node *next;
+    quern_event event;
+    quern_token *tokens;
+    char text[];
+} qn_event_node;
+
+struct quern_job {
+    qn_row row; /* first: a row is its job */
+    quern_model *model;
+    quern_session *session;
+    bool own_session;
+    /* The thread's own while the job runs. */
+    qn_answer answer;
+    qn_draft draft;
+    qn_pick picks[1 + QN_MAX_DRAFT];
+    qn_ids all; /* prompt and answer, but for a token that ended it */
+    int64_t prompt, cached;
+    bool prompted; /* all of the prompt is computed */
+    double called, start, prompt_end, first, end;
+    /* With the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    qn_event_node *events, **last;
+    size_t unread, unread_limit;
+    bool paused, done;
+    qn_status status;
+    quern_error error;
+    quern_result result;
+    int fd; /* -1: none yet */
+    void (*wake)(void *data);
+    void *wake_data;
+    qn_event_node *current; /* the reader's */
+};
+
+/* Puts a copy of the event behind the others; `data` is the job. */
+qn_status qn_job_emit(void *data, const quern_event *event);
+/* The row's part of the job, on the model's thread. */
+extern const qn_row_calls qn_job_calls;
+
+#endif

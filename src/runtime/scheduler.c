@@ -1,0 +1,431 @@
+/* scheduler.c: see scheduler.h. */
+#include "scheduler.h"
+
+#include "base/alloc.h"
+#include "draft.h"
+#include "runtime.h"
+
+#include <signal.h>
+#include <time.h>
+
+/* A signal handler may cancel a session, and can't wake anyone: rows that wait
+ * for their reader are looked at this often. */
+enum { STALLED_MS = 20 };
+
+/* Work of another kind than rows. */
+struct qn_call {
+    qn_status (*work)(void *data);
+    void *data;
+    qn_status status;
+    qn_error error;
+    bool done;
+    pthread_cond_t finished;
+    qn_call *next;
+};
+
+void qn_scheduler_init(qn_scheduler *s, size_t parallel)
+{
+    *s = (qn_scheduler){.parallel = parallel};
+    s->last_waiting = &s->first_waiting;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->work, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* ---- rows come and go ---- */
+
+static void leave(qn_scheduler *s, qn_row **at, qn_status status)
+{
+    qn_row *row = *at;
+    *at = row->next;
+    s->count--;
+    if (row->limited) {
+        pthread_mutex_lock(&s->lock);
+        s->limited--;
+        pthread_mutex_unlock(&s->lock);
+    }
+    row->calls->end(row, status);
+}
+
+static bool is_cancelled(qn_row *row)
+{
+    return atomic_load(&row->cancelled) || qn_session_take_cancel(row->session);
+}
+
+static qn_status cancelled(void)
+{
+    return qn_fail(QN_E_CANCELLED, "cancelled");
+}
+
+static void drop_cancelled(qn_scheduler *s)
+{
+    for (qn_row **at = &s->rows; *at;)
+        if (is_cancelled(*at))
+            leave(s, at, cancelled());
+        else
+            at = &(*at)->next;
+}
+
+/* Moves rows whose turn it is from the queue to *out, and those that were
+ * cancelled while they waited to *dropped.  With the lock. */
+static void take_waiting(qn_scheduler *s, qn_row **out, qn_row **dropped)
+{
+    qn_row **end = out;
+    for (qn_row **at = &s->first_waiting; *at;) {
+        qn_row *row = *at;
+        bool gone = is_cancelled(row);
+        if (!gone && row->limited && s->limited >= s->parallel) {
+            at = &row->next;
+            continue;
+        }
+        *at = row->next;
+        s->waiting -= row->limited;
+        row->next = NULL;
+        if (gone) {
+            row->next = *dropped;
+            *dropped = row;
+            continue;
+        }
+        s->limited += row->limited;
+        *end = row;
+        end = &row->next;
+    }
+    s->last_waiting = &s->first_waiting;
+    while (*s->last_waiting)
+        s->last_waiting = &(*s->last_waiting)->next;
+}
+
+/* Rows that begin go behind those that run. */
+static void begin_all(qn_scheduler *s, qn_row *rows)
+{
+    qn_row **end = &s->rows;
+    while (*end)
+        end = &(*end)->next;
+    *end = rows;
+    for (qn_row *row = rows; row; row = row->next)
+        s->count++;
+    while (*end) {
+        qn_status status =
+            (*end)->calls->begin ? (*end)->calls->begin(*end) : QN_OK;
+        if (status)
+            leave(s, end, status);
+        else
+            end = &(*end)->next;
+    }
+}
+
+static void end_all(qn_row *dropped)
+{
+    while (dropped) {
+        qn_row *row = dropped;
+        dropped = row->next;
+        row->calls->end(row, cancelled());
+    }
+}
+
+static void run_calls(qn_scheduler *s)
+{
+    while (s->calls) {
+        qn_call *call = s->calls;
+        s->calls = call->next;
+        pthread_mutex_unlock(&s->lock);
+        call->status = call->work(call->data);
+        if (call->status)
+            qn_error_save(&call->error);
+        pthread_mutex_lock(&s->lock);
+        call->done = true;
+        pthread_cond_signal(&call->finished);
+    }
+}
+
+static void wait_a_moment(qn_scheduler *s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += STALLED_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(&s->work, &s->lock, &until);
+}
+
+/* Waits until there is something to do; false: the model goes. */
+static bool take_work(qn_scheduler *s)
+{
+    qn_row *begin = NULL, *dropped = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (s->stalled && !s->calls && !s->ending)
+        wait_a_moment(s);
+    s->stalled = false;
+    for (;;) {
+        run_calls(s);
+        take_waiting(s, &begin, &dropped);
+        if (begin || dropped || s->count || s->ending)
+            break;
+        pthread_cond_wait(&s->work, &s->lock);
+    }
+    bool ending = s->ending && !begin && !dropped && !s->count;
+    pthread_mutex_unlock(&s->lock);
+    end_all(dropped);
+    begin_all(s, begin);
+    return !ending;
+}
+
+/* ---- steps ---- */
+
+static bool make_room(qn_scheduler *s)
+{
+    if (s->count <= s->capacity)
+        return true;
+    size_t capacity = 2 * s->count;
+    struct qn_feed *feeds =
+        qn_reallocarray(s->feeds, capacity, sizeof *s->feeds);
+    if (feeds)
+        s->feeds = feeds;
+    qn_row **who = qn_reallocarray(s->who, capacity, sizeof(qn_row *));
+    if (who)
+        s->who = who;
+    if (!feeds || !who)
+        return false;
+    s->capacity = capacity;
+    return true;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What of a row a step must have: one token, or all of the few that are wanted
+ * together. */
+static size_t need_of(const qn_row *row)
+{
+    size_t left = row->count - row->done;
+    return row->wanted > 1 ? left : least(left, 1);
+}
+
+static qn_feed feed_of(qn_row *row, size_t count)
+{
+    bool last = row->done + count == row->count;
+    return (qn_feed){.session = row->session,
+                     .ids = row->ids + row->done,
+                     .count = (int)count,
+                     .wanted = last ? row->wanted : 0,
+                     .picks = last ? row->picks : NULL,
+                     .answered = row->answered};
+}
+
+/* Who is in the next step: all that are ready, or one that must be alone. */
+static size_t choose(qn_scheduler *s)
+{
+    size_t count = 0;
+    for (qn_row *row = s->rows; row; row = row->next) {
+        if (!row->calls->ready(row))
+            continue;
+        if (row->alone) {
+            s->who[0] = row;
+            return 1;
+        }
+        s->who[count++] = row;
+    }
+    return count;
+}
+
+/* The next step: what each needs, then more of prompts as far as the chunk
+ * allows, those that came first at first. */
+static size_t plan(qn_scheduler *s)
+{
+    size_t count = choose(s), taken = 0;
+    if (!count)
+        return 0;
+    size_t chunk = (size_t)s->who[0]->session->model->prefill_chunk;
+    for (size_t i = 0; i < count; i++)
+        taken += need_of(s->who[i]);
+    size_t spare = chunk > taken ? chunk - taken : 0;
+    for (size_t i = 0; i < count; i++) {
+        qn_row *row = s->who[i];
+        size_t need = need_of(row), left = row->count - row->done;
+        size_t most = least(left, qn_session_room(row->session));
+        size_t more = most > need ? least(most - need, spare) : 0;
+        spare -= more;
+        s->feeds[i] = feed_of(row, need + more);
+    }
+    return count;
+}
+
+/* A step of several failed, for a reason that may be one row's alone: each is
+ * computed again by itself. */
+static void rebuild_all(qn_scheduler *s, size_t count, qn_status status)
+{
+    qn_error error;
+    qn_error_save(&error);
+    for (size_t i = 0; i < count; i++) {
+        qn_row *row = s->who[i], **at = &s->rows;
+        row->alone = row->calls->rebuild && row->calls->rebuild(row);
+        if (row->alone)
+            continue;
+        while (*at != row)
+            at = &(*at)->next;
+        qn_error_restore(&error);
+        leave(s, at, status);
+    }
+}
+
+static void move_on(qn_scheduler *s, qn_row *row, size_t count,
+                    qn_status status)
+{
+    bool more = true;
+    row->done += status ? 0 : count;
+    if (!status && row->done == row->count)
+        row->alone = false;
+    if (!status)
+        status = row->calls->step(row, &more);
+    if (!status && more)
+        return;
+    qn_row **at = &s->rows;
+    while (*at != row)
+        at = &(*at)->next;
+    leave(s, at, status);
+}
+
+static void fail_all(qn_scheduler *s)
+{
+    while (s->rows)
+        leave(s, &s->rows, QN_E_NOMEM);
+}
+
+static void take_step(qn_scheduler *s)
+{
+    if (!make_room(s)) {
+        fail_all(s);
+        return;
+    }
+    qn_drafts_propose(s->rows, s->count);
+    size_t count = plan(s);
+    s->stalled = !count && s->count;
+    if (!count)
+        return;
+    qn_status status = qn_sessions_compute(s->feeds, count);
+    if (status && count > 1) {
+        rebuild_all(s, count, status);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        move_on(s, s->who[i], (size_t)s->feeds[i].count, status);
+}
+
+/* Freed buffers are kept for the next step; after a long prompt there are many
+ * that nobody has use for. */
+static void trim_memory(void)
+{
+    enum { KEPT = 256 << 20 };
+    size_t cached = 0;
+    quern_memory(NULL, NULL, &cached);
+    if (cached > KEPT)
+        mlx_clear_cache();
+}
+
+static void *run(void *data)
+{
+    qn_scheduler *s = data;
+    while (take_work(s)) {
+        drop_cancelled(s);
+        if (!s->count)
+            continue;
+        take_step(s);
+        if (!s->count)
+            trim_memory();
+    }
+    return NULL;
+}
+
+/* ---- from other threads ---- */
+
+/* With the lock.  Signals are for the program's own threads. */
+static qn_status start(qn_scheduler *s)
+{
+    if (s->started)
+        return QN_OK;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&s->thread, NULL, run, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        return qn_fail(QN_E_NOMEM, "the system gives no further thread");
+    s->started = true;
+    return QN_OK;
+}
+
+qn_status qn_scheduler_add(qn_scheduler *s, qn_row *rows)
+{
+    pthread_mutex_lock(&s->lock);
+    qn_status status = start(s);
+    if (!status) {
+        *s->last_waiting = rows;
+        for (qn_row *row = rows; row; row = row->next) {
+            s->waiting += row->limited;
+            s->last_waiting = &row->next;
+        }
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+void qn_scheduler_wake(qn_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+qn_status qn_scheduler_call(qn_scheduler *s, qn_status (*work)(void *data),
+                            void *data)
+{
+    qn_call call = {.work = work, .data = data};
+    pthread_cond_init(&call.finished, NULL);
+    pthread_mutex_lock(&s->lock);
+    qn_status status = start(s);
+    if (!status) {
+        qn_call **end = &s->calls;
+        while (*end)
+            end = &(*end)->next;
+        *end = &call;
+        pthread_cond_signal(&s->work);
+        while (!call.done)
+            pthread_cond_wait(&call.finished, &s->lock);
+        status = call.status;
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_cond_destroy(&call.finished);
+    if (call.done && status)
+        qn_error_restore(&call.error);
+    return status;
+}
+
+void qn_scheduler_load(qn_scheduler *s, size_t *running, size_t *waiting)
+{
+    pthread_mutex_lock(&s->lock);
+    *running = s->limited;
+    *waiting = s->waiting;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void qn_scheduler_clear(qn_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->ending = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    if (s->started)
+        pthread_join(s->thread, NULL);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->work);
+    qn_free(s->feeds);
+    qn_free(s->who);
+}

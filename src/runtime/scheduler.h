@@ -1,0 +1,95 @@
+/* scheduler.h: the thread of a model.
+ *
+ * It alone computes with the model, its streams and the caches of sessions.
+ * Other threads hand it rows: sequences with tokens to compute.  In each step
+ * it takes the next token of every row that decodes and, as far as a chunk has
+ * room, pieces of prompts, and reads the weights once for all of them.  A row
+ * has the bits that it has alone, so who is computed beside whom shows nowhere.
+ *
+ * The thread is started by the first row and ended with the model. */
+#ifndef QN_RUNTIME_SCHEDULER_H
+#define QN_RUNTIME_SCHEDULER_H
+
+#include "base/status.h"
+
+#include <quern/quern.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct qn_row qn_row;
+
+/* Called on the model's thread. */
+typedef struct qn_row_calls {
+    /* The row's turn has come; a status other than QN_OK ends it. */
+    qn_status (*begin)(qn_row *row);
+    /* Whether it may be part of the next step. */
+    bool (*ready)(qn_row *row);
+    /* After a step, with row->done moved on.  When all was computed the wanted
+     * logits are in the session, and the row says what comes next.  *more
+     * false, or a failure, ends the row. */
+    qn_status (*step)(qn_row *row, bool *more);
+    /* A step with other rows failed, and the session is empty: the row starts
+     * anew with everything it has computed so far.  NULL: it fails. */
+    bool (*rebuild)(qn_row *row);
+    /* The row is no longer the scheduler's, whatever the reason; the error slot
+     * has the words.  The last use of `row`. */
+    void (*end)(qn_row *row, qn_status status);
+} qn_row_calls;
+
+/* A sequence with tokens to compute; embedded in what knows why. */
+struct qn_row {
+    const qn_row_calls *calls;
+    quern_session *session;
+    const int32_t *ids; /* what is to be computed */
+    size_t count, done;
+    /* Logits that are wanted at the end of it, at least 1; where more than one,
+     * all tokens come in one step, so they must be few. */
+    int wanted;
+    struct qn_pick *picks;  /* for as many, or NULL */
+    int64_t answered;       /* as in qn_kv_rows, for the last of them */
+    struct qn_draft *draft; /* adds guesses to `ids`; or NULL */
+    bool limited;           /* counts among quern_options.parallel */
+    bool alone;             /* not beside others until its ids are done */
+    atomic_bool cancelled;
+    qn_row *next;
+};
+
+typedef struct qn_call qn_call;
+
+typedef struct qn_scheduler {
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    pthread_t thread;
+    bool started, ending;
+    qn_row *first_waiting, **last_waiting; /* first come, first served */
+    size_t waiting, limited;               /* jobs that wait, that run */
+    qn_call *calls;
+    size_t parallel;
+    /* The thread's own. */
+    qn_row *rows;
+    size_t count; /* of rows */
+    bool stalled; /* no row could be part of the last step */
+    struct qn_feed *feeds;
+    qn_row **who; /* of each feed */
+    size_t capacity;
+} qn_scheduler;
+
+void qn_scheduler_init(qn_scheduler *scheduler, size_t parallel);
+/* Ends the thread.  Rows must be gone. */
+void qn_scheduler_clear(qn_scheduler *scheduler);
+
+/* Hands rows over that are linked by `next`; they are the scheduler's until
+ * `end`.  On failure none is. */
+qn_status qn_scheduler_add(qn_scheduler *scheduler, qn_row *rows);
+/* Makes it look at rows again that were not ready or are cancelled now. */
+void qn_scheduler_wake(qn_scheduler *scheduler);
+/* Runs `work` on the model's thread, between two steps, and waits for it: for
+ * what computes and is no sequence.  Returns its status, with its error. */
+qn_status qn_scheduler_call(qn_scheduler *scheduler,
+                            qn_status (*work)(void *data), void *data);
+/* Jobs that run and that wait. */
+void qn_scheduler_load(qn_scheduler *scheduler, size_t *running,
+                       size_t *waiting);
+
+#endif

@@ -1,0 +1,310 @@
+/* submit.c: jobs as their callers see them: asking, waiting, reading. */
+#include "job.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- asking ---- */
+
+static qn_status prompt_ids(const quern_model *m, const quern_request *r,
+                            qn_ids *out)
+{
+    if (r->chat.messages)
+        return qn_chat_ids(m, &r->chat, out);
+    if (r->prompt)
+        return qn_prompt_ids(m, qn_str_of(r->prompt), out);
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < r->id_count && !status; i++)
+        status = qn_ids_add(out, r->ids[i]);
+    if (status || out->size)
+        return status;
+    return qn_prompt_ids(m, (qn_str){"", 0}, out);
+}
+
+static qn_status check_prompt(const quern_model *m, const qn_ids *ids)
+{
+    for (size_t i = 0; i < ids->size; i++)
+        if (ids->data[i] < 0 || ids->data[i] >= m->vocab)
+            return qn_fail(QN_E_ARG, "token %zu: expected 0..%d, found %d", i,
+                           m->vocab - 1, ids->data[i]);
+    if ((int64_t)ids->size > m->ctx)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "the prompt of %zu tokens does not fit the context of "
+                       "%lld",
+                       ids->size, (long long)m->ctx);
+    return QN_OK;
+}
+
+static void init_waiting(quern_job *job)
+{
+    pthread_condattr_t attr;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+static qn_status take_session(quern_job *job, quern_session *session)
+{
+    quern_error error;
+    if (session && session->model != job->model)
+        return qn_fail(QN_E_ARG, "the session is of another model");
+    job->session = session;
+    if (!session) {
+        qn_status status =
+            (qn_status)quern_session_new(&job->session, job->model, &error);
+        if (status)
+            return status;
+        job->own_session = true;
+    }
+    return qn_session_take(job->session);
+}
+
+static qn_status set_up(quern_job *job, const quern_request *r)
+{
+    qn_status status = qn_answer_check(r);
+    if (!status)
+        status = prompt_ids(job->model, r, &job->all);
+    if (!status)
+        status = check_prompt(job->model, &job->all);
+    if (!status)
+        status = qn_answer_init(&job->answer, job->model, r, job->all.data,
+                                job->all.size);
+    if (!status)
+        status =
+            qn_draft_init(&job->draft, job->model, &job->all, r->num_draft);
+    job->prompt = (int64_t)job->all.size;
+    job->unread_limit = r->unread_limit;
+    job->wake = r->wake;
+    job->wake_data = r->wake_data;
+    return status;
+}
+
+static void drop_events(quern_job *job)
+{
+    while (job->events) {
+        qn_event_node *node = job->events;
+        job->events = node->next;
+        qn_free(node->tokens);
+        qn_free(node);
+    }
+    job->last = &job->events;
+}
+
+static void drop_current(quern_job *job)
+{
+    if (job->current)
+        qn_free(job->current->tokens);
+    qn_free(job->current);
+    job->current = NULL;
+}
+
+static void free_job(quern_job *job)
+{
+    drop_current(job);
+    drop_events(job);
+    quern_result_free(&job->result);
+    qn_answer_clear(&job->answer);
+    qn_draft_clear(&job->draft);
+    qn_ids_free(&job->all);
+    if (job->own_session)
+        quern_session_free(job->session);
+    if (job->fd >= 0)
+        close(job->fd);
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->lock);
+    qn_free(job);
+}
+
+quern_status quern_submit(quern_job **out, quern_model *model,
+                          quern_session *session, const quern_request *request,
+                          quern_error *error)
+{
+    quern_job *job = qn_calloc(1, sizeof *job);
+    if (!job)
+        return qn_give(error, QN_E_NOMEM);
+    job->model = model;
+    job->fd = -1;
+    job->last = &job->events;
+    job->called = qn_now();
+    job->result = (quern_result){.stop = -1, .end_id = -1};
+    init_waiting(job);
+    qn_status status = take_session(job, session);
+    bool taken = !status;
+    if (!status)
+        status = set_up(job, request);
+    if (!status) {
+        bool picks = qn_answer_is_plain(&job->answer);
+        job->answer.emit = qn_job_emit;
+        job->answer.data = job;
+        job->row = (qn_row){.calls = &qn_job_calls,
+                            .session = job->session,
+                            .picks = picks ? job->picks : NULL,
+                            .draft = &job->draft,
+                            .limited = true};
+        status = qn_scheduler_add(&model->scheduler, &job->row);
+    }
+    if (status) {
+        qn_error kept;
+        qn_error_save(&kept);
+        if (taken)
+            qn_session_give_back(job->session);
+        free_job(job);
+        qn_error_restore(&kept);
+    } else {
+        *out = job;
+    }
+    return qn_give(error, status);
+}
+
+/* ---- waiting ---- */
+
+/* Waits until there is an event or the end; with the lock. */
+static bool wait_for_event(quern_job *job, int timeout_ms)
+{
+    struct timespec until;
+    if (timeout_ms > 0) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += timeout_ms / 1000;
+        until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+    }
+    int rc = 0;
+    while (!job->events && !job->done && timeout_ms && rc != ETIMEDOUT)
+        rc = timeout_ms < 0
+                 ? pthread_cond_wait(&job->changed, &job->lock)
+                 : pthread_cond_timedwait(&job->changed, &job->lock, &until);
+    return job->events || job->done;
+}
+
+/* The descriptor is no longer readable, if it was; with the lock. */
+static void quiet_fd(const quern_job *job)
+{
+    uint64_t ignored;
+    ssize_t n = 0;
+    if (job->fd >= 0)
+        n = read(job->fd, &ignored, sizeof ignored);
+    (void)n;
+}
+
+bool quern_job_next(quern_job *job, int timeout_ms, quern_event *event)
+{
+    bool wake = false;
+    drop_current(job);
+    pthread_mutex_lock(&job->lock);
+    bool some = wait_for_event(job, timeout_ms);
+    if (job->events) {
+        qn_event_node *node = job->events;
+        job->events = node->next;
+        if (!job->events)
+            job->last = &job->events;
+        job->unread -= node->event.size;
+        wake = job->paused && job->unread <= job->unread_limit;
+        job->current = node;
+        *event = node->event;
+    } else if (some) {
+        *event = (quern_event){.type = QUERN_EVENT_DONE,
+                               .text = "",
+                               .result = &job->result,
+                               .error = &job->error};
+    }
+    if (!job->events && !job->done)
+        quiet_fd(job);
+    pthread_mutex_unlock(&job->lock);
+    if (wake)
+        qn_scheduler_wake(&job->model->scheduler);
+    return some;
+}
+
+int quern_job_fd(quern_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    if (job->fd < 0)
+        job->fd = eventfd(job->events || job->done, EFD_CLOEXEC | EFD_NONBLOCK);
+    int fd = job->fd;
+    pthread_mutex_unlock(&job->lock);
+    return fd;
+}
+
+void quern_job_cancel(quern_job *job)
+{
+    atomic_store(&job->row.cancelled, true);
+    qn_scheduler_wake(&job->model->scheduler);
+}
+
+static void wait_for_end(quern_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    while (!job->done)
+        pthread_cond_wait(&job->changed, &job->lock);
+    pthread_mutex_unlock(&job->lock);
+}
+
+quern_status quern_job_result(quern_job *job, quern_result *result,
+                              quern_error *error)
+{
+    wait_for_end(job);
+    /* Events point into what the result owns. */
+    drop_current(job);
+    drop_events(job);
+    if (result) {
+        *result = job->result;
+        job->result = (quern_result){.stop = -1, .end_id = -1};
+    }
+    if (error)
+        *error = job->error;
+    return (quern_status)job->status;
+}
+
+void quern_job_free(quern_job *job)
+{
+    if (!job)
+        return;
+    quern_job_cancel(job);
+    wait_for_end(job);
+    free_job(job);
+}
+
+void quern_model_jobs(const quern_model *model, size_t *running,
+                      size_t *waiting)
+{
+    /* The lock is the scheduler's own business. */
+    quern_model *m = (quern_model *)(uintptr_t)model;
+    qn_scheduler_load(&m->scheduler, running, waiting);
+}
+
+void quern_result_free(quern_result *result)
+{
+    if (!result)
+        return;
+    qn_free(result->text);
+    qn_free(result->reasoning);
+    qn_free(result->tokens);
+    if (result->owned)
+        qn_arena_free(result->owned);
+    qn_free(result->owned);
+    *result = (quern_result){.stop = -1, .end_id = -1};
+}
+
+const char *quern_finish_name(quern_finish finish)
+{
+    switch (finish) {
+    case QUERN_FINISH_STOP:
+        return "stop";
+    case QUERN_FINISH_LENGTH:
+        return "length";
+    case QUERN_FINISH_CANCELLED:
+        return "cancelled";
+    case QUERN_FINISH_NONE:
+        break;
+    }
+    return "error";
+}
