@@ -68,9 +68,11 @@ static void unload(loaded *m)
 static void compute(loaded *m, const int32_t *ids, int count, float *out)
 {
     mlx_array logits = {NULL};
-    check_status(qn_model_forward(m->model, &logits, ids,
-                                  &(qn_kv_rows){m->cache, count}, 1, false),
-                 QN_OK);
+    check_status(
+        qn_model_forward(m->model, &logits, ids,
+                         &(qn_kv_rows){.cache = m->cache, .count = count}, 1,
+                         false),
+        QN_OK);
     check_status(qn_engine(mlx_array_eval(logits)), QN_OK);
     size_t size = mlx_array_nbytes(logits);
     assert_int_equal(size, (size_t)count * (size_t)m->vocab * sizeof *out);
