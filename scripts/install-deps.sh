@@ -81,6 +81,7 @@ find_missing() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
     library cmocka libcmocka-dev
     library libffi libffi-dev
+    library libcurl libcurl4-openssl-dev
     library libpcre2-8 libpcre2-dev
     library libutf8proc libutf8proc-dev
     # Loaded at run time; tests of linear algebra need it.

@@ -33,7 +33,8 @@ ext             | base mlx/c quern/ext.h                            |
 kv              | base mlx/c quern/ext.h                            |
 text            | base                                              | threads unicode regex
 model           | base kv mlx/c quern/ext.h                         |
-runtime         | base kv text model mlx/c quern                    | threads
+hub             | base quern                                         | curl
+runtime         | base kv text model hub mlx/c quern                | threads
 server          | base quern                                        | threads sockets http
 cli             | base quern server                                 |
 web             | base quern server                                 |
@@ -46,6 +47,7 @@ simd    | *intrin.h *intrin_*.h arm_neon.h arm_sve.h arm_sme.h altivec.h
 cpuid   | cpuid.h
 sockets | sys/socket.h sys/un.h netinet/* arpa/* netdb.h sys/epoll.h
 http    | microhttpd.h
+curl    | curl/*
 cuda    | cuda.h cuda_*.h cuda/* cublas*.h nvrtc.h nccl.h
 unicode | utf8proc.h
 regex   | pcre2.h
@@ -312,6 +314,8 @@ self_test() {
     plant caught src/text/x.c '#include <sys/socket.h>'
     plant caught src/runtime/x.c '#include <microhttpd.h>'
     plant caught src/base/x.c '#include <pcre2.h>'
+    plant caught src/runtime/x.c '#include <curl/curl.h>'
+    plant ok src/hub/x.c '#include <curl/curl.h>'
     plant ok src/base/x.c '#include <pthread.h>'
     plant ok src/text/x.c '#include <pcre2.h>'
     plant ok src/backend/cpu/x.c '#include <immintrin.h>'

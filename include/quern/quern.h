@@ -77,6 +77,86 @@ const char *quern_status_name(quern_status status);
 /* The release of this library, such as "0.1.0". */
 const char *quern_release(void);
 
+typedef enum quern_log_level {
+    QUERN_LOG_ERROR,
+    QUERN_LOG_WARN,
+    QUERN_LOG_INFO,
+    QUERN_LOG_DEBUG
+} quern_log_level;
+
+/* ---- the model cache and downloads ----------------------------------------
+ */
+
+/* The cache is a folder in the layout of the Hugging Face hub client:
+ * $QUERN_CACHE, else $HF_HUB_CACHE, else $HF_HOME/hub, else
+ * ~/.cache/huggingface/hub. */
+
+/* What a reference stands for: a path that exists, as it is; else
+ * "org/name[@revision][:selector]", looked up in the cache, where the selector
+ * chooses a GGUF file by its quantization ("Q4_K_M") or its name; else a part
+ * of the id of exactly one cached model, in any case.  "./x" can only be a path
+ * and "hf:x" only an id.  QUERN_E_NOTFOUND when nothing fits, QUERN_E_ARG with
+ * the candidates when several do.  The caller owns *path (quern_free). */
+quern_status quern_resolve(char **path, const char *ref, quern_error *error);
+
+/* A model of the cache; texts live as long as the list. */
+typedef struct quern_cached {
+    const char *id;       /* "org/name" */
+    const char *revision; /* the commit; "" when no file is there yet */
+    const char *refs;     /* names of it, such as "main"; may be "" */
+    const char *path;     /* of the snapshot, or of the repository */
+    uint64_t bytes;       /* of the snapshot's files */
+    int64_t last_use;     /* seconds since 1970; of a load, else of a read */
+    /* Neither a file nor a part of the weights is missing. */
+    bool complete;
+} quern_cached;
+
+typedef struct quern_cached_list {
+    const quern_cached *items; /* by id, then by revision */
+    size_t count;
+    void *owned;
+} quern_cached_list;
+
+/* An absent cache is an empty one.  Free with quern_cached_list_free. */
+quern_status quern_cache_list(quern_cached_list *list, quern_error *error);
+void quern_cached_list_free(quern_cached_list *list);
+
+typedef struct quern_gc_options {
+    /* Models that were not used for so many seconds; negative: off. */
+    double older_than;
+    /* Snapshots that no name leads to any more, files of no snapshot, and parts
+     * of downloads that were given up.  Without older_than it is on. */
+    bool unreferenced;
+    const char *const *keep; /* ids or parts of ids that stay */
+    size_t keep_count;
+    bool dry_run; /* only says what would go */
+} quern_gc_options;
+
+void quern_gc_options_init(quern_gc_options *options);
+
+typedef struct quern_gc_item {
+    const char *id;
+    const char *what; /* "model", "snapshot 3f1c2ab", "partial file ..." */
+    const char *path;
+    uint64_t bytes; /* that become free */
+    bool in_use;    /* somebody loads or fetches it: left alone */
+    bool removed;
+} quern_gc_item;
+
+typedef struct quern_gc_list {
+    const quern_gc_item *items;
+    size_t count;
+    void *owned;
+} quern_gc_list;
+
+/* Removes what the options name, inside the cache alone.  The first thing that
+ * can't be removed is the error; *list is filled all the same.  Free with
+ * quern_gc_list_free in any case. */
+quern_status quern_cache_gc(quern_gc_list *list,
+                            const quern_gc_options *options,
+                            quern_error *error);
+void quern_gc_list_free(quern_gc_list *list);
+
 /* ---- models -------------------------------------------------------------- */
 
 typedef struct quern_model quern_model;
@@ -89,13 +169,6 @@ typedef enum quern_dtype {
     QUERN_DTYPE_F16,
     QUERN_DTYPE_BF16
 } quern_dtype;
-
-typedef enum quern_log_level {
-    QUERN_LOG_ERROR,
-    QUERN_LOG_WARN,
-    QUERN_LOG_INFO,
-    QUERN_LOG_DEBUG
-} quern_log_level;
 
 typedef struct quern_options {
     quern_dtype dtype; /* of activations */
@@ -148,8 +221,9 @@ typedef struct quern_options {
 void quern_options_init(quern_options *options);
 
 /* Loads a model.  `path` is a .gguf file, a directory with config.json and
- * safetensors, or a .safetensors file in such a directory.  `options` may be
- * NULL.  The caller owns *out (quern_model_free). */
+ * safetensors, a .safetensors file in such a directory, or a reference (see
+ * quern_resolve).  `options` may be NULL.  The caller owns *out
+ * (quern_model_free). */
 quern_status quern_model_load(quern_model **out, const char *path,
                               const quern_options *options, quern_error *error);
 /* Gives up the model.  Its sessions must be gone.  NULL is ignored. */

@@ -105,10 +105,8 @@ void qn_progress_end(qn_progress *progress);
 size_t qn_peak_resident(void);
 void qn_peak_reset(void);
 
-/* ---- models (model.c, ref.c) ---- */
+/* ---- models (model.c) ---- */
 
-/* The path that a model reference stands for (free with qn_free). */
-qn_status qn_ref_resolve(char **path, const char *ref);
 /* Loads the model with the common model flags; the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 

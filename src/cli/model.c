@@ -98,36 +98,47 @@ static void set_options(quern_options *options, const qn_cli *cli)
     options->log = on_log;
 }
 
+/* A model that is not there may be one that can be fetched. */
+static int fail_load(const qn_cli *cli, const char *ref,
+                     const quern_error *error)
+{
+    qn_buf hint = QN_BUF_INIT;
+    bool id = error->status == QUERN_E_NOTFOUND && !*error->where &&
+              strchr(ref, '/') && !strchr("./~", *ref);
+    if (id)
+        qn_buf_printf(&hint, "quern get %s", ref);
+    else if (error->status == QUERN_E_NOTFOUND)
+        qn_buf_add_text(&hint, "a model is a .gguf file, a directory with "
+                               "config.json, or org/name of one in the cache");
+    int code = qn_cli_fail(cli, error->status, error->where, error->message,
+                           hint.size ? hint.data : NULL);
+    qn_buf_free(&hint);
+    return code;
+}
+
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
 {
     const qn_arg *flag = cli->args.flag;
-    char *path = NULL, *template = NULL;
-    const char *hint = NULL;
+    char *template = NULL;
     quern_options options;
     quern_options_init(&options);
     qn_status status = check_backend(&flag[QN_FLAG_BACKEND]);
     if (!status)
         status = read_template(&flag[QN_FLAG_CHAT_TEMPLATE],
                                &options.chat_template, &template);
-    if (!status) {
-        status = qn_ref_resolve(&path, ref);
-        if (status == QN_E_NOTFOUND)
-            hint = "a model is a .gguf file or a directory with config.json";
-    }
     int code = QN_EXIT_OK;
     quern_error error;
     if (status) {
-        code = qn_cli_fail_status(cli, status, hint);
+        code = qn_cli_fail_status(cli, status, NULL);
         goto done;
     }
     if (!cli->threads)
         count_threads(cli);
     set_options(&options, cli);
     options.log_data = cli;
-    if (quern_model_load(out, path, &options, &error))
-        code = qn_cli_fail_error(cli, &error);
+    if (quern_model_load(out, ref, &options, &error))
+        code = fail_load(cli, ref, &error);
 done:
-    qn_free(path);
     qn_free(template);
     return code;
 }

@@ -668,8 +668,13 @@ quern_status quern_model_load(quern_model **out, const char *path,
     m->log = options->log;
     m->log_data = options->log_data;
     m->trust_content = options->trust_content;
-    m->path = qn_strdup(path);
-    qn_status status = m->path ? load(m, options) : QN_E_NOMEM;
+    m->in_use = -1;
+    qn_status status = qn_resolve(&m->path, path);
+    /* Before the first file is opened: nobody removes them from now on. */
+    if (!status && !options->headers_only)
+        m->in_use = qn_use_begin(m->path);
+    if (!status)
+        status = load(m, options);
     if (!status)
         status = load_draft(m, options);
     m->load_seconds = qn_now() - start;
@@ -699,6 +704,7 @@ void quern_model_free(quern_model *m)
     qn_ids_free(&m->end_ids);
     if (m->stream.ctx)
         mlx_stream_free(m->stream);
+    qn_use_end(m->in_use);
     qn_free(m->kv_in_floats);
     qn_free(m->kv_layer);
     qn_free(m->path);

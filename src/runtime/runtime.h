@@ -38,6 +38,7 @@ typedef struct qn_headers {
 
 struct quern_model {
     char *path;
+    int in_use; /* of qn_use_begin */
     qn_model *model; /* NULL: see headers */
     qn_headers headers;
     qn_tokenizer *tokenizer;
@@ -84,6 +85,14 @@ quern_status qn_give(quern_error *error, qn_status status);
 
 /* Seconds of a clock that only goes forward. */
 double qn_now(void);
+
+/* ---- hub.c ---- */
+
+/* See quern_resolve. */
+qn_status qn_resolve(char **path, const char *ref);
+/* Marks a model of the cache as used until qn_use_end; -1 for other paths. */
+int qn_use_begin(const char *path);
+void qn_use_end(int fd);
 
 /* ---- chat.c ---- */
 
