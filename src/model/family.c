@@ -1,5 +1,12 @@
-/* family.c: the list of families. */
+/* family.c: the list of families.
+ *
+ * Builds for tests have one more, which plays a script instead of computing
+ * (tests/support/scripted.c). */
 #include "family.h"
+
+#ifdef QUERN_SCRIPTED
+extern const qn_family qn_family_scripted;
+#endif
 
 static const struct {
     const char *type;
@@ -8,6 +15,9 @@ static const struct {
 #define QN_FAMILY(type, name) {type, &qn_family_##name},
 #include "families.def"
 #undef QN_FAMILY
+#ifdef QUERN_SCRIPTED
+    {"scripted", &qn_family_scripted},
+#endif
 };
 
 enum { FAMILY_COUNT = sizeof families / sizeof *families };

@@ -45,6 +45,11 @@ static mlx_array own(nn *c, mlx_array x, int rc)
     return c->status ? none : x;
 }
 
+mlx_array nn_adopt(nn *c, mlx_array x)
+{
+    return own(c, x, x.ctx ? 0 : 1);
+}
+
 /* One step: `call` fills `res` unless an error came before. */
 #define STEP(call)                                                             \
     do {                                                                       \

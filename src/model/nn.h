@@ -32,6 +32,10 @@ qn_status nn_end(nn *c);
  * array after an error. */
 mlx_array nn_keep(nn *c, mlx_array x);
 
+/* Takes an array over that was made elsewhere; without content it is an error
+ * of the array library. */
+mlx_array nn_adopt(nn *c, mlx_array x);
+
 mlx_array nn_add(nn *c, mlx_array a, mlx_array b);
 mlx_array nn_mul(nn *c, mlx_array a, mlx_array b);
 /* x * sigmoid(x) */

@@ -109,6 +109,10 @@ print(8 + struct.unpack("<Q", open(sys.argv[1], "rb").read(8))[0])' \
 head -c "$size" "$tiny/model.safetensors" >"$scratch/model/model.safetensors"
 fails 4 "model.safetensors" show "$scratch/model"
 
+# The family of scripts is in no release.
+fails 4 "model type 'scripted' is not supported" \
+    show "$tiny/../scripted"
+
 # ---- version ----
 
 q version

@@ -146,7 +146,7 @@ static void feed(const loaded *m, qn_kv_cache *cache, const int32_t *ids,
 {
     for (int at = 0; at < count; at += piece) {
         int n = count - at < piece ? count - at : piece;
-        compute(m, &(qn_kv_rows){cache, n}, 1, ids + at,
+        compute(m, &(qn_kv_rows){.cache = cache, .count = n}, 1, ids + at,
                 out + (size_t)at * (size_t)m->vocab);
     }
 }

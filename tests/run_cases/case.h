@@ -27,6 +27,7 @@ void run_call_case(const qn_json *c, const case_context *context);
 void run_tokenizer_case(const qn_json *c, const case_context *context);
 void run_template_case(const qn_json *c, const case_context *context);
 void run_model_case(const qn_json *c, const case_context *context);
+void run_request_case(const qn_json *c, const case_context *context);
 /* One of `cases` of a goldens file. */
 void run_golden_case(const qn_json *c, const case_context *context);
 
@@ -60,6 +61,18 @@ void case_check_message(const qn_json *wanted, const char *message);
 /* A number, a boolean, or one of "nan", "inf", "-inf". */
 bool case_real(const qn_json *value, double *out);
 bool case_base64(qn_str text, qn_buf *out);
+
+/* ---- model directories (model.c, script.c) ---- */
+
+/* Copies the files of a folder into a new one. */
+bool case_copy_folder(const char *from, const char *to);
+/* Sets or deletes top-level keys of FOLDER/config.json. */
+bool case_patch_config(const char *folder, const qn_json *patch);
+/* Writes a script into a copy of the scripted model: into its configuration and
+ * vocabulary.  Of a list of piece sizes the one at `which` counts.  *length is
+ * how many tokens it has; -1 after case_fail. */
+void case_write_script(const char *folder, const qn_json *script,
+                       uint32_t which, int64_t *length);
 
 /* ---- arrays (arrays.c) ---- */
 

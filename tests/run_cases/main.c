@@ -169,7 +169,7 @@ static const struct {
 } kinds[] = {
     {"engine-", run_call_case},   {"io-", run_call_case},
     {"tok-", run_tokenizer_case}, {"template", run_template_case},
-    {"model", run_model_case},
+    {"model", run_model_case},    {"stop", run_request_case},
 };
 
 static case_fn function_of(const qn_json *c)

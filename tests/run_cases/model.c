@@ -26,7 +26,7 @@ static bool copy_file(const char *from, const char *to)
     return good;
 }
 
-static bool copy_folder(const char *from, const char *to)
+bool case_copy_folder(const char *from, const char *to)
 {
     DIR *dir = opendir(from);
     bool good = dir && !mkdir(to, 0700);
@@ -45,7 +45,7 @@ static bool copy_folder(const char *from, const char *to)
 }
 
 /* config.json with the top-level keys of `patch` set or deleted. */
-static bool patch_config(const char *folder, const qn_json *patch)
+bool case_patch_config(const char *folder, const qn_json *patch)
 {
     if (!patch || !patch->count)
         return true;
@@ -436,8 +436,8 @@ void run_model_case(const qn_json *c, const case_context *context)
                   (int)fixture.size, fixture.data);
     char *folder = qn_path_join(context->scratch, "model");
     const qn_json *ops = qn_json_get(input, "file_ops");
-    bool good = folder && copy_folder(source.data, folder) &&
-                patch_config(folder, qn_json_get(input, "config_patch"));
+    bool good = folder && case_copy_folder(source.data, folder) &&
+                case_patch_config(folder, qn_json_get(input, "config_patch"));
     for (uint32_t i = 0; good && ops && i < ops->count; i++)
         good = run_op(&folder, context->scratch, &ops->items[i]);
     qn_buf_free(&source);
