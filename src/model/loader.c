@@ -348,6 +348,34 @@ qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
                   : load_vector(loader, out, size, name, NULL, MLX_FLOAT32);
 }
 
+static qn_status add_shift(const qn_loader *loader, mlx_array *array,
+                           float shift)
+{
+    mlx_array more = mlx_array_new_float32(shift);
+    qn_status status = qn_engine_made(more.ctx);
+    if (!status)
+        status = qn_engine(mlx_add(array, *array, more, loader->stream));
+    if (!status)
+        status = qn_engine(mlx_array_eval(*array));
+    if (more.ctx)
+        mlx_array_free(more);
+    return status;
+}
+
+qn_status qn_load_shifted(qn_loader *loader, mlx_array *out, int size,
+                          float shift, const char *fmt, ...)
+{
+    char name[NAME_SIZE];
+    va_list args;
+    va_start(args, fmt);
+    qn_status status = format_name(name, fmt, args);
+    va_end(args);
+    if (!status)
+        status = load_vector(loader, out, size, name, NULL, MLX_FLOAT32);
+    return status || !shift || !out->ctx ? status
+                                         : add_shift(loader, out, shift);
+}
+
 qn_status qn_load_floats(qn_loader *loader, float **out, int size,
                          const char *name)
 {

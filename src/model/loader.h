@@ -96,6 +96,9 @@ qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
 /* Loads a vector of `size` floats, as float32. */
 qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
                          const char *fmt, ...) QN_PRINTF(4, 5);
+/* The same plus `shift`. */
+qn_status qn_load_shifted(qn_loader *loader, mlx_array *out, int size,
+                          float shift, const char *fmt, ...) QN_PRINTF(5, 6);
 /* A vector of float32 as plain numbers, if there is one of this name: *out is
  * owned by the caller (qn_free), or NULL. */
 qn_status qn_load_floats(qn_loader *loader, float **out, int size,

@@ -420,6 +420,17 @@ static mlx_array reshape(nn *c, mlx_array x, const int *shape, size_t ndim)
     STEP(mlx_reshape(&res, x, shape, ndim, c->stream));
 }
 
+mlx_array nn_head_norm(nn *c, mlx_array x, mlx_array weight, int dim,
+                       double eps)
+{
+    if (c->status)
+        return none;
+    int rows = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
+    mlx_array y = reshape(c, x, (int[]){1, rows, width / dim, dim}, 4);
+    y = reshape(c, nn_rms_norm(c, y, weight, eps), (int[]){1, rows, width}, 3);
+    return c->status ? none : nn_astype(c, y, mlx_array_dtype(x));
+}
+
 /* Each head times rope->stretch, which belongs to a scaled rotary embedding
  * and can come before it: all that turns together is stretched alike. */
 static mlx_array stretch(nn *c, const qn_rope *rope, mlx_array x)

@@ -53,6 +53,11 @@ mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype);
 /* x * rsqrt(mean(x^2) + eps) * weight */
 mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
 
+/* The same for each head of x [1, T, heads * dim], in the dtype of x; no array
+ * as the weight: 1. */
+mlx_array nn_head_norm(nn *c, mlx_array x, mlx_array weight, int dim,
+                       double eps);
+
 /* x w^T + bias, in the dtype of x.  A dense matrix is multiplied in its own
  * dtype. */
 mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x);

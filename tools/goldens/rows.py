@@ -44,3 +44,28 @@ ROWS = [
        rope_parameters=rope("yarn", factor=4.0,
                             original_max_position_embeddings=64)),
 ]
+
+# The Gemma line: windows and patterns that 70 tokens reach, scores that are
+# large enough to be capped.
+GEMMA = dict(head_dim=32, num_hidden_layers=3,
+             rules=(("norm", ["floats", -8, 0]), ("embed", ["floats", -9, 0])))
+GEMMA3 = dict(GEMMA, query_pre_attn_scalar=24, sliding_window=16,
+              num_hidden_layers=4, sliding_window_pattern=3)
+GEMMA3_TEXT = {k: v for k, v in GEMMA3.items() if k != "rules"}
+TOWER = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+             num_attention_heads=2, image_size=28, patch_size=14)
+
+ROWS += [
+    hf("gemma", "gemma", **GEMMA),
+    hf("gemma2", "gemma2", query_pre_attn_scalar=24, sliding_window=16,
+       attn_logit_softcapping=2.0, final_logit_softcapping=4.0, **GEMMA),
+    hf("gemma3", "gemma3_text", **GEMMA3),
+    hf("gemma3-untied-linear", "gemma3_text", tie_word_embeddings=False,
+       rope_parameters={
+           "full_attention": rope("linear", 1e6, factor=8.0),
+           "sliding_attention": rope()}, **GEMMA3),
+    dict(name="gemma3-images", form="hf", type="gemma3", dtype="BF16",
+         rules=GEMMA["rules"],
+         config=dict(vocab_size=300, mm_tokens_per_image=4,
+                     text_config=small(**GEMMA3_TEXT), vision_config=TOWER)),
+]
