@@ -216,6 +216,102 @@ static size_t qwen35_next(const char *p, const char *end)
     return llama3_piece(p, end, QN_UC_LETTER | QN_UC_MARK, 1);
 }
 
+/* ---- Tekken, o200k ---- */
+
+enum { CASED = QN_UC_TITLE | QN_UC_LOWER };
+
+/* End of the capitalized or lower-case word that starts at p (TITLE*LOWER+),
+ * or NULL.  The upper run takes marks and letters without case as well; where
+ * no small letter follows it, it gives back what is behind the last of them. */
+static const char *lower_word(const char *p, const char *end)
+{
+    const char *last = NULL;
+    while (p < end) {
+        uint32_t code;
+        int length = qn_uc_next(p, &code);
+        unsigned class = qn_uc_class(code) & CASED;
+        if (class == QN_UC_LOWER)
+            return run_end(p, end, QN_UC_LOWER, QN_UC_LOWER);
+        if (!class)
+            break;
+        p += length;
+        if (class == CASED)
+            last = p;
+    }
+    return last;
+}
+
+/* End of the word at p, with one character before it that is no letter,
+ * number or newline, or NULL. */
+static const char *case_word(const char *p, const char *end)
+{
+    uint32_t code;
+    int length = qn_uc_next(p, &code);
+    unsigned class = qn_uc_class(code);
+    bool joins = !(class & (QN_UC_LETTER | QN_UC_NUMBER)) && code != '\r' &&
+                 code != '\n';
+    const char *found = joins ? lower_word(p + length, end) : NULL;
+    if (!found && class & CASED)
+        found = lower_word(p, end);
+    if (found)
+        return found;
+    /* All that is left is a run of capitals. */
+    if (joins) {
+        found = run_end(p + length, end, QN_UC_TITLE, QN_UC_TITLE);
+        return found > p + length ? found : NULL;
+    }
+    return class & QN_UC_TITLE ? run_end(p, end, QN_UC_TITLE, QN_UC_TITLE)
+                               : NULL;
+}
+
+/* `contractions`: one at a word's end belongs to it; `digits`: how many number
+ * characters make a piece. */
+static size_t case_piece(const char *p, const char *end, bool contractions,
+                         int digits)
+{
+    uint32_t code, next = 0;
+    int length = qn_uc_next(p, &code);
+    unsigned kind = qn_uc_class(code) & KINDS;
+    const char *word = kind == QN_UC_NUMBER ? NULL : case_word(p, end);
+    if (word) {
+        if (contractions && word < end && *word == '\'')
+            word += contraction_any_case(word, end);
+        return (size_t)(word - p);
+    }
+    if (kind == QN_UC_NUMBER) {
+        const char *run = p + length;
+        for (int n = 1; n < digits && run < end; n++) {
+            int more = qn_uc_next(run, &next);
+            if (!(qn_uc_class(next) & QN_UC_NUMBER))
+                break;
+            run += more;
+        }
+        return (size_t)(run - p);
+    }
+    const char *symbols = p;
+    if (code == ' ' && p + 1 < end) {
+        qn_uc_next(p + 1, &next);
+        if (!(qn_uc_class(next) & KINDS))
+            symbols = p + 1;
+    }
+    if (kind && symbols == p)
+        return space_or_newline_piece(p, end);
+    const char *tail = run_end(symbols, end, KINDS, 0);
+    while (tail < end && (*tail == '\r' || *tail == '\n' || *tail == '/'))
+        tail++;
+    return (size_t)(tail - p);
+}
+
+static size_t tekken_next(const char *p, const char *end)
+{
+    return case_piece(p, end, false, 1);
+}
+
+static size_t gpt4o_next(const char *p, const char *end)
+{
+    return case_piece(p, end, true, 3);
+}
+
 /* ---- the table ---- */
 
 /* Sources: the tokenizer.json files of the model families, and for `default`
@@ -239,12 +335,12 @@ static const qn_split_rule rules[] = {
      {"[^\\r\\n\\p{L}\\p{N}]?" TITLE "*" LOWER "+|"
       "[^\\r\\n\\p{L}\\p{N}]?" TITLE "+" LOWER "*|"
       "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES},
-     NULL},
+     tekken_next},
     {"gpt-4o",
      {"[^\\r\\n\\p{L}\\p{N}]?" TITLE "*" LOWER "+" CONTRACTIONS "?|"
       "[^\\r\\n\\p{L}\\p{N}]?" TITLE "+" LOWER "*" CONTRACTIONS "?|"
       "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES},
-     NULL},
+     gpt4o_next},
     {"default",
      {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2_WORDS, "\\p{N}+", "[0-9][0-9][0-9]"},
      NULL},

@@ -1,9 +1,10 @@
 /* unicode.h: character classes for splitting and normalizing text.
  *
- * One byte of class bits for each code point, in a two-level table that is
- * filled once from utf8proc's data (qn_uc_init).  The functions here take
- * text that is known to be valid UTF-8 (qn_tokenizer_encode checks it at the
- * door), so that they need not look for errors again. */
+ * Class bits for each code point, in a two-level table that is filled once
+ * from the categories of Unicode 16 (unicode_ranges.def; qn_uc_init).  The
+ * functions here take text that is known to be valid UTF-8
+ * (qn_tokenizer_encode checks it at the door), so that they need not look for
+ * errors again. */
 #ifndef QN_TEXT_UNICODE_H
 #define QN_TEXT_UNICODE_H
 
@@ -17,35 +18,36 @@ enum {
     QN_UC_NUMBER = 4, /* \p{N} */
     QN_UC_SPACE = 8,  /* White_Space, which is \s */
     QN_UC_PUNCT = 16, /* \p{P}, and all punctuation of ASCII */
-    QN_UC_WORD = 32   /* \w: letters, marks, digits, connectors, joiners */
+    QN_UC_WORD = 32,  /* \w: letters, marks, digits, connectors, joiners */
+    /* Letters that may begin a capitalized word, and that may stand in its
+     * lower part: marks and letters without case are both. */
+    QN_UC_TITLE = 64,  /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
+    QN_UC_LOWER = 128, /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
+    QN_UC_NONSPACING = 256, /* \p{Mn} */
+    QN_UC_OTHER = 512       /* \p{C} */
 };
 
 enum {
     QN_UC_BLOCK_BITS = 8,
-    QN_UC_TABLE_END = 0x40000, /* planes above hold few characters */
-    QN_UC_BLOCK_MAX = 400      /* distinct blocks there is room for */
+    QN_UC_CODES = 0x110000,
+    QN_UC_BLOCK_MAX = 192 /* distinct blocks of this version: 163 */
 };
 
 /* Filled by qn_uc_init, constant afterwards. */
-extern uint16_t qn_uc_index[QN_UC_TABLE_END >> QN_UC_BLOCK_BITS];
-extern uint8_t qn_uc_blocks[QN_UC_BLOCK_MAX][1 << QN_UC_BLOCK_BITS];
+extern uint16_t qn_uc_index[QN_UC_CODES >> QN_UC_BLOCK_BITS];
+extern uint16_t qn_uc_blocks[QN_UC_BLOCK_MAX][1 << QN_UC_BLOCK_BITS];
 
 /* Fills the table; once for the process, from any thread.  Whoever loads a
  * tokenizer calls it before anything else here. */
 void qn_uc_init(void);
-/* The class bits straight from utf8proc. */
-uint8_t qn_uc_compute(uint32_t code);
-/* "15.0.0": the Unicode version of the classes and normal forms. */
+/* "16.0.0": the Unicode version of the classes. */
 const char *qn_uc_version(void);
 
+/* The class bits of a code point (below QN_UC_CODES). */
 static inline unsigned qn_uc_class(uint32_t code)
 {
-    if (code < QN_UC_TABLE_END) {
-        unsigned block = qn_uc_index[code >> QN_UC_BLOCK_BITS];
-        if (block < QN_UC_BLOCK_MAX)
-            return qn_uc_blocks[block][code & ((1 << QN_UC_BLOCK_BITS) - 1)];
-    }
-    return qn_uc_compute(code);
+    return qn_uc_blocks[qn_uc_index[code >> QN_UC_BLOCK_BITS]]
+                       [code & ((1 << QN_UC_BLOCK_BITS) - 1)];
 }
 
 /* Reads the character at p; returns its length. */
