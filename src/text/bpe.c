@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "fallback.h"
 #include "unicode.h"
 
 enum {
@@ -164,23 +165,12 @@ static void find_bytes(qn_bpe *bpe, const qn_vocab *vocab,
                        const qn_bpe_options *options)
 {
     bpe->has_bytes = options->byte_fallback && !options->byte_level;
-    for (unsigned byte = 0; byte < 256; byte++) {
-        bpe->bytes[byte] = -1;
-        char text[7];
-        int size = 0;
-        if (options->byte_level) {
-            size = qn_bytelevel_spell((uint8_t)byte, text);
-        } else if (options->byte_fallback) {
-            const char *hex = "0123456789ABCDEF";
-            memcpy(text, "<0x", 3);
-            text[3] = hex[byte >> 4];
-            text[4] = hex[byte & 15];
-            text[5] = '>';
-            size = 6;
-        }
-        if (size)
-            bpe->bytes[byte] =
-                qn_vocab_find_model(vocab, (qn_str){text, (size_t)size});
+    qn_fallback_find(bpe->bytes, vocab, bpe->has_bytes);
+    for (unsigned byte = 0; options->byte_level && byte < 256; byte++) {
+        char text[2];
+        int size = qn_bytelevel_spell((uint8_t)byte, text);
+        bpe->bytes[byte] =
+            qn_vocab_find_model(vocab, (qn_str){text, (size_t)size});
     }
 }
 
@@ -322,14 +312,6 @@ struct qn_bpe_symbol {
 };
 typedef struct qn_bpe_symbol symbol;
 
-void qn_scratch_free(qn_scratch *scratch)
-{
-    qn_free(scratch->symbols);
-    qn_free(scratch->heap);
-    qn_buf_free(&scratch->text);
-    *scratch = (qn_scratch){0};
-}
-
 /* The symbols of the word before any merge. */
 typedef struct symbols {
     symbol *data;
@@ -354,10 +336,7 @@ static void add_unknown(const qn_bpe *bpe, symbols *s)
 /* The bytes of a character that is not in the vocabulary. */
 static void add_fallback(const qn_bpe *bpe, symbols *s, qn_str text)
 {
-    bool all = bpe->has_bytes;
-    for (size_t i = 0; all && i < text.size; i++)
-        all = bpe->bytes[(uint8_t)text.data[i]] >= 0;
-    if (!all) {
+    if (!bpe->has_bytes || !qn_fallback_covers(bpe->bytes, text)) {
         add_unknown(bpe, s);
         return;
     }

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "bpe.h"
+#include "fallback.h"
 #include "find.h"
 #include "unicode.h"
 
@@ -40,6 +41,7 @@ struct step {
     size_t pattern_size, content_size;
     size_t start, stop; /* Strip */
     bool drop_first;    /* Metaspace */
+    bool cleanup;       /* WordPiece */
 };
 
 struct state {
@@ -145,29 +147,10 @@ static qn_status byte_level_finish(qn_decode_run *run, size_t at)
 
 /* ---- ByteFallback ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* The byte of a token <0xNN>, or -1. */
-static int fallback_byte(qn_str token)
-{
-    if (token.size != 6 || memcmp(token.data, "<0x", 3) != 0 ||
-        token.data[5] != '>')
-        return -1;
-    int high = hex_digit(token.data[3]), low = hex_digit(token.data[4]);
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
-}
-
 static bool byte_fallback_bytes(const step *s, qn_buf *out, qn_str token)
 {
     (void)s;
-    int byte = fallback_byte(token);
+    int byte = qn_fallback_byte(token);
     if (byte >= 0)
         qn_buf_add_char(out, (char)byte);
     return byte >= 0;
@@ -228,19 +211,25 @@ static qn_status parse_replace(step *s, const qn_json *value,
     return status ? status : keep(&s->pattern, &s->pattern_size, text);
 }
 
-static bool replace_bytes(const step *s, qn_buf *out, qn_str token)
+/* Appends `text` with `to` in place of each `from`. */
+static void add_replaced(qn_buf *out, qn_str text, qn_str from, qn_str to)
 {
-    const char *p = token.data, *end = p + token.size;
-    while (s->pattern_size && p < end) {
-        const char *hit = qn_find((qn_str){p, (size_t)(end - p)},
-                                  (qn_str){s->pattern, s->pattern_size});
+    const char *p = text.data, *end = p + text.size;
+    while (from.size && p < end) {
+        const char *hit = qn_find((qn_str){p, (size_t)(end - p)}, from);
         if (!hit)
             break;
         qn_buf_add(out, p, (size_t)(hit - p));
-        qn_buf_add(out, s->content, s->content_size);
-        p = hit + s->pattern_size;
+        qn_buf_add_str(out, to);
+        p = hit + from.size;
     }
     qn_buf_add(out, p, (size_t)(end - p));
+}
+
+static bool replace_bytes(const step *s, qn_buf *out, qn_str token)
+{
+    add_replaced(out, token, (qn_str){s->pattern, s->pattern_size},
+                 (qn_str){s->content, s->content_size});
     return true;
 }
 
@@ -372,6 +361,129 @@ static qn_status metaspace_add(qn_decode_run *run, size_t at, qn_str token)
     return pass_result(run, at);
 }
 
+/* ---- WordPiece ---- */
+
+static qn_status parse_wordpiece(step *s, const qn_json *value,
+                                 const qn_jpath *at)
+{
+    qn_str prefix = QN_STR("##");
+    s->cleanup = true;
+    qn_status status = qn_jpath_str(at, value, "prefix", &prefix);
+    if (!status)
+        status = qn_jpath_bool(at, value, "cleanup", &s->cleanup);
+    return status ? status : keep(&s->pattern, &s->pattern_size, prefix);
+}
+
+/* `text` without some spaces that English does not write, one rule after the
+ * other.  `spare` holds every other result. */
+static void clean_up(qn_buf *text, qn_buf *spare)
+{
+    static const char *const rules[][2] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        qn_str from = qn_str_of(rules[i][0]);
+        if (text->failed || !qn_find(qn_buf_str(text), from))
+            continue;
+        qn_buf_clear(spare);
+        add_replaced(spare, qn_buf_str(text), from, qn_str_of(rules[i][1]));
+        qn_buf swap = *text;
+        *text = *spare;
+        *spare = swap;
+    }
+}
+
+static void add_subword(qn_buf *out, const step *s, qn_str token, bool first)
+{
+    bool inside = token.size >= s->pattern_size &&
+                  !memcmp(token.data, s->pattern, s->pattern_size);
+    if (!first && inside) {
+        token.data += s->pattern_size;
+        token.size -= s->pattern_size;
+    } else if (!first) {
+        qn_buf_add_char(out, ' ');
+    }
+    qn_buf_add_str(out, token);
+}
+
+static qn_status wordpiece_add(qn_decode_run *run, size_t at, qn_str token)
+{
+    const step *s = &run->decoder->steps[at];
+    state *st = &run->states[at];
+    qn_buf_clear(&st->result);
+    add_subword(&st->result, s, token, st->count == 0);
+    st->count = 1;
+    if (s->cleanup)
+        clean_up(&st->result, &st->held);
+    return pass_result(run, at);
+}
+
+static bool wordpiece_bytes(const step *s, qn_buf *out, qn_str token)
+{
+    qn_buf text = QN_BUF_INIT, spare = QN_BUF_INIT;
+    add_subword(&text, s, token, false);
+    if (s->cleanup)
+        clean_up(&text, &spare);
+    qn_buf_add_str(out, qn_buf_str(&text));
+    out->failed |= text.failed;
+    qn_buf_free(&text);
+    qn_buf_free(&spare);
+    return true;
+}
+
+/* ---- BPEDecoder ---- */
+
+static qn_status parse_bpe(step *s, const qn_json *value, const qn_jpath *at)
+{
+    qn_str suffix = QN_STR("</w>");
+    qn_status status = qn_jpath_str(at, value, "suffix", &suffix);
+    if (!status && !suffix.size)
+        status = qn_jpath_fail(QN_JPATH_KEY(at, "suffix"), QN_E_UNSUPPORTED,
+                               "an empty suffix is not supported");
+    if (!status)
+        status = keep(&s->pattern, &s->pattern_size, suffix);
+    return status ? status : keep(&s->content, &s->content_size, QN_STR(" "));
+}
+
+/* The suffix ends a word: it is a space, but in the last token nothing.  So a
+ * token with a suffix waits for the next one. */
+static qn_status bpe_flush(qn_decode_run *run, size_t at, bool last)
+{
+    const step *s = &run->decoder->steps[at];
+    state *st = &run->states[at];
+    qn_status status = qn_buf_status(&st->held);
+    if (status || !st->count)
+        return status;
+    st->count = 0;
+    qn_buf_clear(&st->result);
+    add_replaced(&st->result, qn_buf_str(&st->held),
+                 (qn_str){s->pattern, s->pattern_size},
+                 last ? QN_STR("") : (qn_str){s->content, s->content_size});
+    return pass_result(run, at);
+}
+
+static qn_status bpe_add(qn_decode_run *run, size_t at, qn_str token)
+{
+    const step *s = &run->decoder->steps[at];
+    state *st = &run->states[at];
+    qn_status status = bpe_flush(run, at, false);
+    if (status)
+        return status;
+    if (!qn_find(token, (qn_str){s->pattern, s->pattern_size}))
+        return pass(run, at, token);
+    qn_buf_clear(&st->held);
+    qn_buf_add_str(&st->held, token);
+    st->count = 1;
+    return QN_OK;
+}
+
+static qn_status bpe_finish(qn_decode_run *run, size_t at)
+{
+    return bpe_flush(run, at, true);
+}
+
 /* ---- no decoder ---- */
 
 static qn_status join_add(qn_decode_run *run, size_t at, qn_str token)
@@ -432,9 +544,24 @@ static const kind metaspace_kind = {
     .bytes = replace_bytes,
 };
 
-static const kind *const kinds[] = {&byte_level_kind, &byte_fallback_kind,
-                                    &fuse_kind,       &replace_kind,
-                                    &strip_kind,      &metaspace_kind};
+static const kind wordpiece_kind = {
+    .type = "WordPiece",
+    .parse = parse_wordpiece,
+    .add = wordpiece_add,
+    .bytes = wordpiece_bytes,
+};
+
+static const kind bpe_kind = {
+    .type = "BPEDecoder",
+    .parse = parse_bpe,
+    .add = bpe_add,
+    .finish = bpe_finish,
+    .bytes = replace_bytes,
+};
+
+static const kind *const kinds[] = {
+    &byte_level_kind, &byte_fallback_kind, &fuse_kind,      &replace_kind,
+    &strip_kind,      &metaspace_kind,     &wordpiece_kind, &bpe_kind};
 
 static const kind *find_kind(qn_str type)
 {

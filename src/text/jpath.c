@@ -61,6 +61,13 @@ static qn_status wrong_type(const qn_jpath *at, const char *key,
                          found ? qn_json_type_name(found->type) : "nothing");
 }
 
+qn_status qn_jpath_reader_failed(const qn_json_reader *reader)
+{
+    qn_status status = qn_json_status(reader);
+    qn_fail_where(status, "tokenizer.json");
+    return status;
+}
+
 qn_status qn_jpath_bool(const qn_jpath *at, const qn_json *object,
                         const char *key, bool *out)
 {

@@ -23,6 +23,9 @@ qn_status qn_jpath_fail(const qn_jpath *at, qn_status code, const char *fmt,
 /* Sets `where` on an error that is already recorded. */
 qn_status qn_jpath_where(const qn_jpath *at, qn_status code);
 
+/* The status of a reader of tokenizer.json that met an error. */
+qn_status qn_jpath_reader_failed(const qn_json_reader *reader);
+
 /* Members of the object that stands at `at`.  Absent or null: *out keeps its
  * value.  Another type: QN_E_FORMAT. */
 qn_status qn_jpath_bool(const qn_jpath *at, const qn_json *object,

@@ -1,5 +1,5 @@
-/* model.h: what cuts one word into ids: BPE now; Unigram, WordPiece and
- * WordLevel have the same shape. */
+/* model.h: what cuts one word into ids: BPE, Unigram, WordPiece or
+ * WordLevel. */
 #ifndef QN_TEXT_MODEL_H
 #define QN_TEXT_MODEL_H
 
@@ -14,6 +14,8 @@ typedef struct qn_scratch {
     size_t symbol_capacity;
     uint64_t *heap;
     size_t heap_capacity;
+    struct qn_path_node *path;
+    size_t path_capacity;
     qn_buf text;
 } qn_scratch;
 
@@ -23,7 +25,7 @@ typedef struct qn_text_model qn_text_model;
 
 /* Immutable; the first member of each kind's own struct. */
 struct qn_text_model {
-    const char *kind; /* "bpe" */
+    const char *kind; /* "bpe", "unigram", "wordpiece", "wordlevel" */
     /* Appends the ids of `word` (not empty). */
     qn_status (*encode)(const qn_text_model *model, const qn_vocab *vocab,
                         qn_scratch *scratch, qn_ids *out, qn_str word);

@@ -1,18 +1,15 @@
 /* normalize.c: the normalizers of tokenizer.json.
  *
  * A Sequence is flattened when it is read, so a normalizer is a plain list.
- * Adding one is a row in `kinds`: its name, how its members are read, what it
- * does.  Each step reads a text and appends to another with `emit`, which
- * keeps the marks. */
-#include "normalize.h"
+ * Adding one is a row in `kinds`, here or in normalize_map.c: its name, how
+ * its members are read, what it does.  Each step reads a text and appends to
+ * another with qn_norm_emit, which keeps the marks. */
+#include "normalize_impl.h"
 
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "find.h"
-#include "regex.h"
 #include "unicode.h"
-
-#include <utf8proc.h>
 
 enum {
     STEPS_MAX = 64,
@@ -20,28 +17,9 @@ enum {
     TEXT_MAX = 64 << 20
 };
 
-typedef struct step step;
-
-/* A text and its marks, borrowed. */
-typedef struct input {
-    qn_str text;
-    const char *marks; /* NULL: none */
-} input;
-
-typedef struct kind {
-    const char *type;
-    qn_status (*parse)(step *s, const qn_json *value, const qn_jpath *at);
-    qn_status (*run)(const step *s, input in, qn_norm_text *out);
-    utf8proc_option_t form; /* of the Unicode normal forms */
-} kind;
-
-struct step {
-    const kind *kind;
-    char *pattern, *content; /* Replace, Prepend; owned */
-    size_t pattern_size, content_size;
-    qn_regex *regex;  /* Replace by an expression */
-    bool left, right; /* Strip */
-};
+typedef qn_norm_step step;
+typedef qn_norm_input input;
+typedef qn_norm_kind kind;
 
 struct qn_normalizer {
     step *steps;
@@ -67,22 +45,24 @@ static bool has_room(qn_norm_text *out, size_t more)
     return false;
 }
 
-/* Bytes begin..end of the input as they are. */
-static void copy(qn_norm_text *out, input in, size_t begin, size_t end)
+void qn_norm_copy(qn_norm_text *out, input in, size_t begin, size_t end)
 {
-    if (!has_room(out, end - begin))
+    if (begin == end || !has_room(out, end - begin))
         return;
+    if (!out->text.size)
+        out->cut_start |= begin > 0;
     qn_buf_add(&out->text, in.text.data + begin, end - begin);
     if (out->marked)
         qn_buf_add(&out->marks, in.marks + begin, end - begin);
 }
 
-/* `size` new bytes that stand for begin..end of the input. */
-static void emit(qn_norm_text *out, const char *bytes, size_t size, input in,
-                 size_t begin, size_t end)
+void qn_norm_emit(qn_norm_text *out, const char *bytes, size_t size, input in,
+                  size_t begin, size_t end)
 {
-    if (!has_room(out, size))
+    if (!size || !has_room(out, size))
         return;
+    if (!out->text.size)
+        out->cut_start |= begin > 0;
     qn_buf_add(&out->text, bytes, size);
     if (!out->marked)
         return;
@@ -199,9 +179,9 @@ static qn_status normal_form(const step *s, codes *c, qn_buf *buf, input in,
     if (buf->failed)
         return QN_E_NOMEM;
     if (qn_str_eq(qn_buf_str(buf), text))
-        copy(out, in, begin, end);
+        qn_norm_copy(out, in, begin, end);
     else
-        emit(out, buf->data, buf->size, in, begin, end);
+        qn_norm_emit(out, buf->data, buf->size, in, begin, end);
     return QN_OK;
 }
 
@@ -219,11 +199,11 @@ static qn_status run_form(const step *s, input in, qn_norm_text *out)
         while (i < in.text.size && (uint8_t)in.text.data[i] < 0x80)
             i++;
         if (i == in.text.size) {
-            copy(out, in, begin, i);
+            qn_norm_copy(out, in, begin, i);
             break;
         }
         size_t stretch = i > begin ? i - 1 : i;
-        copy(out, in, begin, stretch);
+        qn_norm_copy(out, in, begin, stretch);
         while (i < in.text.size && (uint8_t)in.text.data[i] >= 0x80)
             i++;
         status = normal_form(s, &c, &buf, in, stretch, i, out);
@@ -235,6 +215,27 @@ static qn_status run_form(const step *s, input in, qn_norm_text *out)
 }
 
 /* ---- single characters ---- */
+
+/* The lower case of one character.  utf8proc may be older than the pairs that
+ * came with Unicode 16. */
+static uint32_t lower_of(uint32_t code)
+{
+    switch (code) {
+    case 0x1c89:
+    case 0xa7cc:
+    case 0xa7da:
+        return code + 1;
+    case 0xa7cb:
+        return 0x264;
+    case 0xa7dc:
+        return 0x19b;
+    default:
+        break;
+    }
+    if (code >= 0x10d50 && code <= 0x10d65)
+        return code + 0x20;
+    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+}
 
 static qn_status run_lowercase(const step *s, input in, qn_norm_text *out)
 {
@@ -248,10 +249,9 @@ static qn_status run_lowercase(const step *s, input in, qn_norm_text *out)
             memcpy(lower, "i\xcc\x87", 3);
             size = 3;
         } else {
-            size = qn_utf8_encode(
-                (uint32_t)utf8proc_tolower((utf8proc_int32_t)code), lower);
+            size = qn_utf8_encode(lower_of(code), lower);
         }
-        emit(out, lower, (size_t)size, in, i, i + length);
+        qn_norm_emit(out, lower, (size_t)size, in, i, i + length);
         i += length;
     }
     return QN_OK;
@@ -264,7 +264,7 @@ static qn_status run_strip_accents(const step *s, input in, qn_norm_text *out)
         uint32_t code;
         size_t length = (size_t)qn_uc_next(in.text.data + i, &code);
         if (!(qn_uc_class(code) & QN_UC_MARK))
-            copy(out, in, i, i + length);
+            qn_norm_copy(out, in, i, i + length);
         i += length;
     }
     return QN_OK;
@@ -293,7 +293,7 @@ static qn_status run_strip(const step *s, input in, qn_norm_text *out)
             break;
         end -= (size_t)length;
     }
-    copy(out, in, begin, end);
+    qn_norm_copy(out, in, begin, end);
     return QN_OK;
 }
 
@@ -318,8 +318,8 @@ static qn_status run_prepend(const step *s, input in, qn_norm_text *out)
 {
     if (!in.text.size)
         return QN_OK;
-    emit(out, s->content, s->content_size, in, 0, 0);
-    copy(out, in, 0, in.text.size);
+    qn_norm_emit(out, s->content, s->content_size, in, 0, 0);
+    qn_norm_copy(out, in, 0, in.text.size);
     return QN_OK;
 }
 
@@ -360,8 +360,8 @@ static qn_status replace_regex(const step *s, input in, qn_norm_text *out)
             break;
         /* An empty match right behind another one is none. */
         if (begin != end || end != last_end) {
-            copy(out, in, at, begin);
-            emit(out, s->content, s->content_size, in, begin, end);
+            qn_norm_copy(out, in, at, begin);
+            qn_norm_emit(out, s->content, s->content_size, in, begin, end);
             at = last_end = end;
         }
         from = end;
@@ -373,7 +373,7 @@ static qn_status replace_regex(const step *s, input in, qn_norm_text *out)
         }
     }
     if (!status)
-        copy(out, in, at, in.text.size);
+        qn_norm_copy(out, in, at, in.text.size);
     qn_regex_run_free(run);
     return status;
 }
@@ -390,15 +390,18 @@ static qn_status run_replace(const step *s, input in, qn_norm_text *out)
         if (!hit)
             break;
         size_t begin = (size_t)(hit - in.text.data);
-        copy(out, in, at, begin);
+        qn_norm_copy(out, in, at, begin);
         at = begin + s->pattern_size;
-        emit(out, s->content, s->content_size, in, begin, at);
+        qn_norm_emit(out, s->content, s->content_size, in, begin, at);
     }
-    copy(out, in, at, in.text.size);
+    qn_norm_copy(out, in, at, in.text.size);
     return QN_OK;
 }
 
 /* ---- the table ---- */
+
+static const kind nfd_kind = {"NFD", NULL, run_form, UTF8PROC_DECOMPOSE};
+static const kind lowercase_kind = {"Lowercase", NULL, run_lowercase, 0};
 
 static const kind kinds[] = {
     {"NFC", NULL, run_form, UTF8PROC_COMPOSE},
@@ -416,11 +419,53 @@ static const kind kinds[] = {
 
 static const kind *find_kind(qn_str type)
 {
+    const kind *mapping = qn_norm_mapping_kind(type);
+    if (mapping)
+        return mapping;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (qn_str_is(type, kinds[i].type))
             return &kinds[i];
     }
     return NULL;
+}
+
+static qn_status add_step(qn_normalizer *n, const kind *found,
+                          const qn_json *value, const qn_jpath *at)
+{
+    if (n->count == STEPS_MAX)
+        return qn_jpath_fail(at, QN_E_UNSUPPORTED,
+                             "expected at most %d normalizers", STEPS_MAX);
+    step *s = &n->steps[n->count++];
+    s->kind = found;
+    return found->parse ? found->parse(s, value, at) : QN_OK;
+}
+
+/* BertNormalizer is several steps; which, its members say. */
+static qn_status parse_bert(qn_normalizer *n, const qn_json *value,
+                            const qn_jpath *at)
+{
+    bool clean = true, chinese = true, lower = true;
+    qn_status status = qn_jpath_bool(at, value, "clean_text", &clean);
+    if (!status)
+        status = qn_jpath_bool(at, value, "handle_chinese_chars", &chinese);
+    if (!status)
+        status = qn_jpath_bool(at, value, "lowercase", &lower);
+    bool strip = lower; /* what null means */
+    if (!status)
+        status = qn_jpath_bool(at, value, "strip_accents", &strip);
+    const struct {
+        bool wanted;
+        const kind *kind;
+    } steps[] = {{clean, &qn_norm_clean_kind},
+                 {chinese, &qn_norm_chinese_kind},
+                 {strip, &nfd_kind},
+                 {strip, &qn_norm_nonspacing_kind},
+                 {lower, &lowercase_kind}};
+    for (size_t i = 0; !status && i < sizeof steps / sizeof steps[0]; i++) {
+        if (steps[i].wanted)
+            status = add_step(n, steps[i].kind, value, at);
+    }
+    return status;
 }
 
 static qn_status parse_into(qn_normalizer *n, const qn_json *value,
@@ -438,17 +483,14 @@ static qn_status parse_into(qn_normalizer *n, const qn_json *value,
             status = parse_into(n, &list->items[i], QN_JPATH_ITEM(place, i));
         return status;
     }
+    if (qn_str_is(type, "BertNormalizer"))
+        return parse_bert(n, value, at);
     const kind *found = find_kind(type);
     if (!found)
         return qn_jpath_fail(QN_JPATH_KEY(at, "type"), QN_E_UNSUPPORTED,
                              "normalizer '%.*s' is not supported",
                              (int)(type.size < 64 ? type.size : 64), type.data);
-    if (n->count == STEPS_MAX)
-        return qn_jpath_fail(at, QN_E_UNSUPPORTED,
-                             "expected at most %d normalizers", STEPS_MAX);
-    step *s = &n->steps[n->count++];
-    s->kind = found;
-    return found->parse ? found->parse(s, value, at) : QN_OK;
+    return add_step(n, found, value, at);
 }
 
 qn_status qn_normalizer_parse(qn_normalizer **out, const qn_json *value,
@@ -482,6 +524,7 @@ void qn_normalizer_free(qn_normalizer *normalizer)
         qn_free(normalizer->steps[i].pattern);
         qn_free(normalizer->steps[i].content);
         qn_regex_free(normalizer->steps[i].regex);
+        qn_charsmap_free(normalizer->steps[i].charsmap);
     }
     qn_free(normalizer->steps);
     qn_free(normalizer);
@@ -492,6 +535,7 @@ qn_status qn_normalizer_run(const qn_normalizer *normalizer, qn_norm_text *out,
 {
     qn_norm_text spare = {.marked = marks != NULL};
     out->marked = marks != NULL;
+    out->cut_start = false;
     input in = {text, marks};
     qn_status status = QN_OK;
     size_t count = normalizer ? normalizer->count : 0;
@@ -500,9 +544,11 @@ qn_status qn_normalizer_run(const qn_normalizer *normalizer, qn_norm_text *out,
     for (size_t i = 0; !status && i < count; i++) {
         /* The text so far becomes the input, the other one the output. */
         if (i > 0) {
+            bool cut_start = out->cut_start;
             qn_norm_text swap = spare;
             spare = *out;
             *out = swap;
+            out->cut_start = cut_start;
             qn_buf_clear(&out->text);
             qn_buf_clear(&out->marks);
             in.text = qn_buf_str(&spare.text);
@@ -516,7 +562,7 @@ qn_status qn_normalizer_run(const qn_normalizer *normalizer, qn_norm_text *out,
             status = qn_buf_status(&out->marks);
     }
     if (!count)
-        copy(out, in, 0, in.text.size);
+        qn_norm_copy(out, in, 0, in.text.size);
     if (!status)
         status = qn_buf_status(&out->text);
     if (!status)

@@ -20,6 +20,8 @@ typedef struct qn_norm_text {
     qn_buf text;
     qn_buf marks;
     bool marked; /* `marks` is kept */
+    /* What the input begins with is gone without anything in its place. */
+    bool cut_start;
 } qn_norm_text;
 
 void qn_norm_text_free(qn_norm_text *text);

@@ -383,6 +383,16 @@ static qn_status run_whitespace(const step *s, qn_words *words)
     return status;
 }
 
+/* BertPreTokenizer: white space goes, punctuation is words of its own. */
+static qn_status run_bert(const step *s, qn_words *words)
+{
+    (void)s;
+    const step spaces = {.behavior = REMOVED, .classes = QN_UC_SPACE};
+    const step marks = {.behavior = ISOLATED, .classes = QN_UC_PUNCT};
+    qn_status status = run_split(&spaces, words);
+    return status ? status : run_split(&marks, words);
+}
+
 static qn_status parse_nothing(step *s, const qn_json *value,
                                const qn_jpath *at)
 {
@@ -535,9 +545,12 @@ static const kind whitespace_kind = {"Whitespace", parse_nothing,
 static const kind whitespace_split_kind = {"WhitespaceSplit",
                                            parse_whitespace_split, run_split};
 
+static const kind bert_kind = {"BertPreTokenizer", parse_nothing, run_bert};
+
 static const kind *const kinds[] = {
-    &byte_level_kind,  &digits_kind,     &split_kind,           &metaspace_kind,
-    &punctuation_kind, &whitespace_kind, &whitespace_split_kind};
+    &byte_level_kind,       &digits_kind,      &split_kind,
+    &metaspace_kind,        &punctuation_kind, &whitespace_kind,
+    &whitespace_split_kind, &bert_kind};
 
 static const kind *find_kind(qn_str type)
 {

@@ -170,6 +170,7 @@ static qn_status raw_part(encoder *e, qn_str text, const char *marks,
         if (status)
             return status;
         text = qn_buf_str(&e->norm.text);
+        at_start &= !e->norm.cut_start;
         marks = marks ? qn_buf_str(&e->norm.marks).data : NULL;
     }
     return encode_around(e, set, normalized_part, text, marks, at_start);

@@ -3,19 +3,17 @@
  * The vocabulary and the merges are most of the file: they are read by the
  * pull reader, entry by entry, into their final form.  Everything else is
  * small; its place in the text is noted on the way and read as a tree when the
- * vocabulary is complete. */
+ * vocabulary is complete.  tokenizer_model.c makes the model. */
 #include "tokenizer_impl.h"
 
 #include "base/alloc.h"
-#include "bpe.h"
+#include "tokenizer_model.h"
 
 enum { READER_FLAGS = QN_JSON_ALLOW_BOM };
 
 /* Where values stand in the text; empty where they are absent. */
 typedef struct parts {
     qn_str added_tokens, normalizer, pre_tokenizer, post_processor, decoder;
-    /* Of the model. */
-    qn_str vocab_list, merges;
 } parts;
 
 typedef struct loader {
@@ -23,21 +21,14 @@ typedef struct loader {
     qn_str text;
     parts parts;
     bool has_model;
-    bool has_vocab;           /* it was an object and has been read */
-    qn_json_doc *options_doc; /* the model's small members */
+    qn_json_doc *options_doc;
     qn_json *options;
+    qn_model_parts model;
 } loader;
 
 static const qn_jpath model_path = {NULL, "model", 0};
 
 /* ---- the reader ---- */
-
-static qn_status reader_failed(qn_json_reader *reader)
-{
-    qn_status status = qn_json_status(reader);
-    qn_fail_where(status, "tokenizer.json");
-    return status;
-}
 
 /* Reads over the value that begins with `event`; *out is its text. */
 static qn_status pass_value(loader *l, qn_json_reader *reader,
@@ -50,7 +41,7 @@ static qn_status pass_value(loader *l, qn_json_reader *reader,
     else if (event == QN_JSON_ERROR)
         status = QN_E_FORMAT;
     if (status)
-        return reader_failed(reader);
+        return qn_jpath_reader_failed(reader);
     *out = (qn_str){l->text.data + begin, qn_json_end_offset(reader) - begin};
     return QN_OK;
 }
@@ -113,143 +104,11 @@ static qn_status read_vocab(loader *l, qn_json_reader *reader)
             vocab_failed(token, status);
     }
     qn_buf_free(&key);
-    return !status && qn_json_status(reader) ? reader_failed(reader) : status;
-}
-
-/* One merge, "a b" or ["a", "b"], that begins with `event`. */
-static qn_status read_merge(qn_bpe *bpe, const qn_vocab *vocab,
-                            qn_json_reader *reader, qn_json_event event,
-                            qn_buf *left)
-{
-    if (event == QN_JSON_STRING)
-        return qn_bpe_add_merge_line(bpe, vocab, qn_json_text(reader));
-    if (event != QN_JSON_ARRAY_BEGIN)
-        return qn_fail(QN_E_FORMAT, "expected a string or two strings");
-    if (qn_json_next(reader) != QN_JSON_STRING)
-        return qn_fail(QN_E_FORMAT, "expected two strings");
-    qn_buf_clear(left);
-    qn_buf_add_str(left, qn_json_text(reader));
-    if (left->failed)
-        return QN_E_NOMEM;
-    if (qn_json_next(reader) != QN_JSON_STRING)
-        return qn_fail(QN_E_FORMAT, "expected two strings");
-    qn_status status =
-        qn_bpe_add_merge(bpe, vocab, qn_buf_str(left), qn_json_text(reader));
-    if (!status && qn_json_next(reader) != QN_JSON_ARRAY_END)
-        status = qn_fail(QN_E_FORMAT, "expected two strings");
-    return status;
-}
-
-static qn_status read_merges(qn_bpe *bpe, const qn_vocab *vocab, qn_str text)
-{
-    qn_json_reader *reader = qn_json_reader_new(text, 0, 0);
-    if (!reader)
-        return QN_E_NOMEM;
-    const qn_jpath *place = QN_JPATH_KEY(&model_path, "merges");
-    qn_buf left = QN_BUF_INIT;
-    qn_status status = QN_OK;
-    qn_json_event event = qn_json_next(reader);
-    if (event != QN_JSON_ARRAY_BEGIN)
-        status = qn_jpath_fail(place, QN_E_FORMAT, "expected an array");
-    for (size_t i = 0; !status; i++) {
-        event = qn_json_next(reader);
-        if (event == QN_JSON_ARRAY_END || event == QN_JSON_ERROR)
-            break;
-        status = read_merge(bpe, vocab, reader, event, &left);
-        /* A syntax error inside a merge says more than its shape. */
-        if (status && qn_json_status(reader))
-            break;
-        if (status && status != QN_E_NOMEM)
-            qn_jpath_where(QN_JPATH_ITEM(place, i), status);
-    }
-    if (qn_json_status(reader))
-        status = reader_failed(reader);
-    qn_buf_free(&left);
-    qn_json_reader_free(reader);
-    return status;
+    return !status && qn_json_status(reader) ? qn_jpath_reader_failed(reader)
+                                             : status;
 }
 
 /* ---- the model ---- */
-
-static qn_status load_bpe(loader *l)
-{
-    qn_tokenizer *t = l->t;
-    const qn_json *options = l->options;
-    qn_bpe_options o = {.byte_level = qn_pretok_is_byte_level(t->pretok),
-                        .unk = -1,
-                        .prefix = QN_STR(""),
-                        .suffix = QN_STR("")};
-    qn_str unk = QN_STR("");
-    qn_status status =
-        qn_jpath_bool(&model_path, options, "byte_fallback", &o.byte_fallback);
-    if (!status)
-        status = qn_jpath_bool(&model_path, options, "fuse_unk", &o.fuse_unk);
-    if (!status)
-        status = qn_jpath_bool(&model_path, options, "ignore_merges",
-                               &o.ignore_merges);
-    if (!status)
-        status = qn_jpath_str(&model_path, options, "continuing_subword_prefix",
-                              &o.prefix);
-    if (!status)
-        status =
-            qn_jpath_str(&model_path, options, "end_of_word_suffix", &o.suffix);
-    if (!status)
-        status = qn_jpath_str(&model_path, options, "unk_token", &unk);
-    if (status)
-        return status;
-    if (unk.size) {
-        o.unk = t->unk = qn_vocab_find(&t->vocab, unk);
-        if (o.unk < 0)
-            return qn_jpath_fail(
-                QN_JPATH_KEY(&model_path, "unk_token"), QN_E_MISMATCH,
-                "'%.*s' is not in the vocabulary",
-                (int)(unk.size < 200 ? unk.size : 200), unk.data);
-    }
-    if (o.byte_level && (o.prefix.size || o.suffix.size))
-        return qn_jpath_fail(&model_path, QN_E_UNSUPPORTED,
-                             "a subword prefix or a word suffix with "
-                             "ByteLevel is not supported");
-    if (!l->has_vocab)
-        return qn_jpath_fail(QN_JPATH_KEY(&model_path, "vocab"), QN_E_FORMAT,
-                             "expected an object, found %s",
-                             l->parts.vocab_list.size ? "another type"
-                                                      : "nothing");
-    qn_bpe *bpe = NULL;
-    status = qn_bpe_new(&bpe, &t->vocab, &o);
-    if (status)
-        return qn_jpath_where(&model_path, status);
-    t->model = qn_bpe_model(bpe);
-    if (!l->parts.merges.size)
-        return qn_jpath_fail(QN_JPATH_KEY(&model_path, "merges"), QN_E_FORMAT,
-                             "expected an array, found nothing");
-    status = read_merges(bpe, &t->vocab, l->parts.merges);
-    return status ? status : qn_bpe_finish(bpe);
-}
-
-static const struct {
-    const char *type;
-    qn_status (*load)(loader *l);
-} models[] = {
-    {"BPE", load_bpe},
-};
-
-static qn_status load_model(loader *l)
-{
-    qn_str type = QN_STR("");
-    qn_status status = qn_jpath_str(&model_path, l->options, "type", &type);
-    if (status)
-        return status;
-    /* The oldest files do not say it; only BPE has merges. */
-    if (!type.size && l->parts.merges.size)
-        type = QN_STR("BPE");
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        if (qn_str_is(type, models[i].type))
-            return models[i].load(l);
-    }
-    return qn_jpath_fail(QN_JPATH_KEY(&model_path, "type"), QN_E_UNSUPPORTED,
-                         "model '%.*s' is not supported",
-                         (int)(type.size < 64 ? type.size : 64), type.data);
-}
 
 /* Keeps a small member of the model.  Numbers that are no integers, lists and
  * objects are of no use to any kind here. */
@@ -296,21 +155,22 @@ static qn_status read_model(loader *l, qn_json_reader *reader)
         event = qn_json_next(reader);
         qn_str name = qn_buf_str(&key);
         if (qn_str_is(name, "merges")) {
-            status = pass_value(l, reader, event, &l->parts.merges);
+            status = pass_value(l, reader, event, &l->model.merges);
         } else if (!qn_str_is(name, "vocab")) {
             status = keep_option(l, reader, event, name);
-        } else if (l->has_vocab || l->parts.vocab_list.size) {
+        } else if (l->model.has_vocab || l->model.vocab_list.size) {
             status = qn_jpath_fail(QN_JPATH_KEY(&model_path, "vocab"),
                                    QN_E_FORMAT, "the key stands there twice");
         } else if (event == QN_JSON_OBJECT_BEGIN) {
-            l->has_vocab = true;
+            l->model.has_vocab = true;
             status = read_vocab(l, reader);
         } else {
-            status = pass_value(l, reader, event, &l->parts.vocab_list);
+            status = pass_value(l, reader, event, &l->model.vocab_list);
         }
     }
     qn_buf_free(&key);
-    return !status && qn_json_status(reader) ? reader_failed(reader) : status;
+    return !status && qn_json_status(reader) ? qn_jpath_reader_failed(reader)
+                                             : status;
 }
 
 /* ---- the file ---- */
@@ -360,7 +220,7 @@ static qn_status read_root(loader *l)
     }
     /* Nothing but white space may follow. */
     if (!status && qn_json_next(reader) == QN_JSON_ERROR)
-        status = reader_failed(reader);
+        status = qn_jpath_reader_failed(reader);
     qn_json_reader_free(reader);
     if (!status && !l->has_model)
         status = qn_jpath_fail(&model_path, QN_E_FORMAT,
@@ -492,7 +352,7 @@ static qn_status load_parts(loader *l)
         status = load_part(l, p->pre_tokenizer, "pre_tokenizer", load_pretok);
     /* Before the added tokens: a model knows only its own entries. */
     if (!status)
-        status = load_model(l);
+        status = qn_model_load(l->t, &l->model);
     if (!status)
         status = load_part(l, p->added_tokens, "added_tokens", load_added);
     if (!status)
@@ -566,6 +426,7 @@ qn_status qn_tokenizer_from_json(qn_tokenizer **out, qn_bytes json,
     l.options = qn_json_new_object(l.options_doc);
     if (!l.options)
         goto done;
+    l.model.options = l.options;
     status = read_root(&l);
     if (!status)
         status = load_parts(&l);

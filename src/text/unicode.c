@@ -48,11 +48,11 @@ enum {
     X(ZS, 0)                                                                   \
     X(ZL, 0)                                                                   \
     X(ZP, 0)                                                                   \
-    X(CC, QN_UC_OTHER)                                                         \
-    X(CF, QN_UC_OTHER)                                                         \
-    X(CS, QN_UC_OTHER)                                                         \
-    X(CO, QN_UC_OTHER)                                                         \
-    X(CN, QN_UC_OTHER)
+    X(CC, QN_UC_CONTROL)                                                       \
+    X(CF, QN_UC_CONTROL)                                                       \
+    X(CS, QN_UC_CONTROL)                                                       \
+    X(CO, QN_UC_CONTROL)                                                       \
+    X(CN, 0)
 
 typedef enum category {
 #define X(name, bits) name,
@@ -69,7 +69,7 @@ static const uint16_t category_bits[] = {
 /* Category in the high byte, the code point after the run's last below. */
 static const uint32_t ranges[] = {
 #define QN_UNICODE_VERSION(version)
-#define QN_RANGE(category, end) (uint32_t)category << 24 | end,
+#define QN_RANGE(category, end) (uint32_t) category << 24 | end,
 #include "unicode_ranges.def"
 #undef QN_RANGE
 #undef QN_UNICODE_VERSION

@@ -21,10 +21,10 @@ enum {
     QN_UC_WORD = 32,  /* \w: letters, marks, digits, connectors, joiners */
     /* Letters that may begin a capitalized word, and that may stand in its
      * lower part: marks and letters without case are both. */
-    QN_UC_TITLE = 64,  /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
-    QN_UC_LOWER = 128, /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
+    QN_UC_TITLE = 64,       /* [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] */
+    QN_UC_LOWER = 128,      /* [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
     QN_UC_NONSPACING = 256, /* \p{Mn} */
-    QN_UC_OTHER = 512       /* \p{C} */
+    QN_UC_CONTROL = 512     /* Cc, Cf, Cs, Co: \p{C} but for unassigned ones */
 };
 
 enum {

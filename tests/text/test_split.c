@@ -220,9 +220,9 @@ static void test_classes_of_some_characters(void **state)
         {'_', QN_UC_PUNCT | QN_UC_WORD},
         {'$', QN_UC_PUNCT},
         {' ', QN_UC_SPACE},
-        {0x0, QN_UC_OTHER},
-        {0x180e, QN_UC_OTHER},
-        {0x85, QN_UC_SPACE | QN_UC_OTHER},
+        {0x0, QN_UC_CONTROL},
+        {0x180e, QN_UC_CONTROL},
+        {0x85, QN_UC_SPACE | QN_UC_CONTROL},
         {0x301, MARK | QN_UC_NONSPACING},
         {0x903, MARK},
         {0xb2, QN_UC_NUMBER},
@@ -230,7 +230,7 @@ static void test_classes_of_some_characters(void **state)
         {0x2167, QN_UC_NUMBER | QN_UC_WORD},
         {0x4e2d, CASELESS},
         {0x24b6, QN_UC_WORD},
-        {0x200d, QN_UC_WORD | QN_UC_OTHER},
+        {0x200d, QN_UC_WORD | QN_UC_CONTROL},
         /* New in Unicode 16: letters, a pair of cases, a digit, a mark. */
         {0x105c0, CASELESS},
         {0x10d50, QN_UC_LETTER | QN_UC_WORD | QN_UC_TITLE},
@@ -238,9 +238,9 @@ static void test_classes_of_some_characters(void **state)
         {0x10d40, QN_UC_NUMBER | QN_UC_WORD},
         {0x897, MARK | QN_UC_NONSPACING},
         {0xe0100, MARK | QN_UC_NONSPACING},
-        {0xe0fff, QN_UC_OTHER},
-        {0x10fffd, QN_UC_OTHER},
-        {0x10ffff, QN_UC_OTHER},
+        {0xe0fff, 0},
+        {0x10fffd, QN_UC_CONTROL},
+        {0x10ffff, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (qn_uc_class(rows[i].code) != rows[i].class)
