@@ -23,7 +23,7 @@ typedef struct loader {
     bool has_model;
     qn_json_doc *options_doc;
     qn_json *options;
-    qn_model_parts model;
+    qn_tokenizer_model model;
 } loader;
 
 static const qn_jpath model_path = {NULL, "model", 0};
@@ -352,7 +352,7 @@ static qn_status load_parts(loader *l)
         status = load_part(l, p->pre_tokenizer, "pre_tokenizer", load_pretok);
     /* Before the added tokens: a model knows only its own entries. */
     if (!status)
-        status = qn_model_load(l->t, &l->model);
+        status = qn_tokenizer_load_model(l->t, &l->model);
     if (!status)
         status = load_part(l, p->added_tokens, "added_tokens", load_added);
     if (!status)

@@ -22,7 +22,7 @@ static qn_status find_unknown(qn_tokenizer *t, qn_str name, int32_t *out)
                          (int)(name.size < 200 ? name.size : 200), name.data);
 }
 
-static qn_status need_vocab(const qn_model_parts *parts)
+static qn_status need_vocab(const qn_tokenizer_model *parts)
 {
     if (parts->has_vocab)
         return QN_OK;
@@ -97,7 +97,7 @@ static qn_status read_merges(qn_bpe *bpe, const qn_vocab *vocab, qn_str text)
     return status;
 }
 
-static qn_status load_bpe(qn_tokenizer *t, const qn_model_parts *parts)
+static qn_status load_bpe(qn_tokenizer *t, const qn_tokenizer_model *parts)
 {
     const qn_json *options = parts->options;
     qn_bpe_options o = {.byte_level = qn_pretok_is_byte_level(t->pretok),
@@ -147,7 +147,7 @@ static qn_status load_bpe(qn_tokenizer *t, const qn_model_parts *parts)
 
 /* ---- WordPiece, WordLevel ---- */
 
-static qn_status load_words(qn_tokenizer *t, const qn_model_parts *parts,
+static qn_status load_words(qn_tokenizer *t, const qn_tokenizer_model *parts,
                             bool words_only)
 {
     const qn_json *options = parts->options;
@@ -181,12 +181,14 @@ static qn_status load_words(qn_tokenizer *t, const qn_model_parts *parts,
                   : QN_OK;
 }
 
-static qn_status load_wordpiece(qn_tokenizer *t, const qn_model_parts *parts)
+static qn_status load_wordpiece(qn_tokenizer *t,
+                                const qn_tokenizer_model *parts)
 {
     return load_words(t, parts, false);
 }
 
-static qn_status load_wordlevel(qn_tokenizer *t, const qn_model_parts *parts)
+static qn_status load_wordlevel(qn_tokenizer *t,
+                                const qn_tokenizer_model *parts)
 {
     return load_words(t, parts, true);
 }
@@ -314,7 +316,7 @@ static qn_status read_scores(qn_tokenizer *t, qn_str text, scores *s)
     return status;
 }
 
-static qn_status load_unigram(qn_tokenizer *t, const qn_model_parts *parts)
+static qn_status load_unigram(qn_tokenizer *t, const qn_tokenizer_model *parts)
 {
     const qn_json *options = parts->options;
     qn_unigram_options o = {.unk = -1};
@@ -351,7 +353,7 @@ static qn_status load_unigram(qn_tokenizer *t, const qn_model_parts *parts)
 
 static const struct {
     const char *type;
-    qn_status (*load)(qn_tokenizer *t, const qn_model_parts *parts);
+    qn_status (*load)(qn_tokenizer *t, const qn_tokenizer_model *parts);
 } models[] = {
     {"BPE", load_bpe},
     {"Unigram", load_unigram},
@@ -360,7 +362,7 @@ static const struct {
 };
 
 /* The oldest files do not say their type; what they have, does. */
-static qn_str guess_type(const qn_model_parts *parts)
+static qn_str guess_type(const qn_tokenizer_model *parts)
 {
     if (parts->merges.size)
         return QN_STR("BPE");
@@ -371,7 +373,8 @@ static qn_str guess_type(const qn_model_parts *parts)
                : QN_STR("");
 }
 
-qn_status qn_model_load(qn_tokenizer *t, const qn_model_parts *parts)
+qn_status qn_tokenizer_load_model(qn_tokenizer *t,
+                                  const qn_tokenizer_model *parts)
 {
     qn_str type = QN_STR("");
     qn_status status = qn_jpath_str(&model_path, parts->options, "type", &type);

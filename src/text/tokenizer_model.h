@@ -7,14 +7,15 @@
 
 /* What stands in the model's object.  Texts are empty where the member is
  * absent. */
-typedef struct qn_model_parts {
+typedef struct qn_tokenizer_model {
     const qn_json *options; /* its small members: strings, flags, integers */
     bool has_vocab;         /* `vocab` was an object and is in t->vocab */
     qn_str vocab_list;      /* `vocab` as it stands, when it is no object */
     qn_str merges;
-} qn_model_parts;
+} qn_tokenizer_model;
 
 /* Makes t->model; t->normalizer and t->pretok are there already. */
-qn_status qn_model_load(qn_tokenizer *t, const qn_model_parts *parts);
+qn_status qn_tokenizer_load_model(qn_tokenizer *t,
+                                  const qn_tokenizer_model *parts);
 
 #endif
