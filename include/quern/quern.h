@@ -591,6 +591,50 @@ void quern_job_free(quern_job *job);
 void quern_model_jobs(const quern_model *model, size_t *running,
                       size_t *waiting);
 
+/* ---- converting ---------------------------------------------------------- */
+
+/* How far a long step has come; false stops it with QUERN_E_CANCELLED. */
+typedef bool (*quern_progress_fn)(void *data, const char *phase, int64_t done,
+                                  int64_t total);
+
+typedef struct quern_convert_options {
+    const char *to;    /* "mlx": a model directory (NULL); "gguf": a file */
+    const char *dtype; /* of values that are not packed: "f32", "f16", "bf16";
+                          NULL: as they are */
+    bool dequantize;   /* packed modules become floats */
+    /* Weights become groups of `group_size` codes of `bits` bits; 0: what the
+     * mode means by itself. */
+    bool quantize;
+    int bits, group_size;
+    const char *mode;   /* "affine" (NULL), "mxfp4", "mxfp8", "nvfp4" */
+    const char *recipe; /* "mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6" */
+    /* "GLOB=bits[:group[:mode]]" or "GLOB=none", of module paths; the last
+     * that matches counts. */
+    const char *const *overrides;
+    size_t override_count;
+    bool keep_head;      /* what makes logits stays in floats */
+    bool requantize;     /* packed modules may be packed again */
+    bool exact;          /* QUERN_E_UNSUPPORTED where a value would change */
+    bool overwrite;      /* a model that is there is replaced */
+    bool unchecked;      /* the result is not loaded */
+    uint64_t shard_size; /* bytes of a file, at least 1 MiB */
+    quern_progress_fn progress;
+    void *progress_data;
+    void (*log)(void *data, quern_log_level level, const char *text);
+    void *log_data;
+} quern_convert_options;
+
+/* Nothing quantized, files of 5 GiB. */
+void quern_convert_options_init(quern_convert_options *options);
+
+/* Writes the model at `source` (what quern_model_load takes) as `destination`,
+ * a piece at a time, into a sibling that takes the name at the end: a failure
+ * leaves nothing.  *report (may be NULL) is a JSON object of what was done,
+ * which the caller frees (quern_free). */
+quern_status quern_convert(const char *source, const char *destination,
+                           const quern_convert_options *options, char **report,
+                           quern_error *error);
+
 #ifdef __cplusplus
 }
 #endif

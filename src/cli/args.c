@@ -15,6 +15,7 @@ typedef enum flag_kind {
     LIST,
     INT,
     COUNT,
+    SIZE,
     REAL,
     PART,
     CHOICE
@@ -146,6 +147,28 @@ bool qn_args_count(const char *text, int64_t *out)
     return true;
 }
 
+bool qn_args_size(const char *text, int64_t *out)
+{
+    static const char units[] = "KMGT";
+    const char *end;
+    int64_t value;
+    if (!read_whole(text, &value, &end))
+        return false;
+    char unit = *end >= 'a' && *end <= 'z' ? (char)(*end - 32) : *end;
+    const char *found = unit ? strchr(units, unit) : NULL;
+    int shift = found ? 10 * (int)(found - units + 1) : 0;
+    end += found != NULL;
+    if (found && !strcmp(end, "iB"))
+        end += 2;
+    else if (*end == 'B')
+        end++;
+    int64_t limit = INT64_MAX >> shift;
+    if (*end || value > limit || value < -limit)
+        return false;
+    *out = value * (1LL << shift);
+    return true;
+}
+
 /* A decimal number; not the hexadecimal ones, infinities and white space that
  * strtod also takes. */
 static bool read_real(const char *text, double *out)
@@ -191,15 +214,19 @@ static qn_status out_of_range(const flag_row *row, const char *text)
                        "--%s %s: expected a number above %s, at most %s",
                        row->name, text, min, max);
     return qn_fail(QN_E_ARG, "--%s %s: expected %s from %s to %s", row->name,
-                   text, row->kind == REAL ? "a number" : "a whole number", min,
-                   max);
+                   text,
+                   row->kind == REAL   ? "a number"
+                   : row->kind == SIZE ? "a size such as 512M or 8GiB"
+                                       : "a whole number",
+                   min, max);
 }
 
 static qn_status set_whole(const flag_row *row, qn_arg *arg, const char *text)
 {
     const char *end = "";
-    bool good = row->kind == COUNT
-                    ? qn_args_count(text, &arg->whole)
+    bool good = row->kind == COUNT ? qn_args_count(text, &arg->whole)
+                : row->kind == SIZE
+                    ? qn_args_size(text, &arg->whole)
                     : read_whole(text, &arg->whole, &end) && !*end;
     if (!good || (double)arg->whole < row->min || (double)arg->whole > row->max)
         return out_of_range(row, text);
@@ -252,6 +279,7 @@ static qn_status set_value(qn_args *args, int flag, const char *text)
     switch (row->kind) {
     case INT:
     case COUNT:
+    case SIZE:
         return set_whole(row, arg, text);
     case REAL:
     case PART:

@@ -17,9 +17,12 @@ enum {
     QN_CMD_SHOW = 4,
     QN_CMD_VERSION = 8,
     QN_CMD_HELP = 16,
+    QN_CMD_CONVERT = 32,
+    QN_CMD_QUANTIZE = 64,
     QN_CMD_MODEL = QN_CMD_RUN | QN_CMD_BENCH, /* those that load a model */
-    QN_CMD_WORK = QN_CMD_MODEL,
-    QN_CMD_ALL = 31
+    QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
+    QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE,
+    QN_CMD_ALL = 0xffff
 };
 
 typedef enum qn_flag {
@@ -34,7 +37,7 @@ typedef struct qn_arg {
     bool given;
     bool on;           /* BOOL */
     int times;         /* BOOL: how often it was given */
-    int64_t whole;     /* INT, COUNT */
+    int64_t whole;     /* INT, COUNT, SIZE */
     double real;       /* REAL */
     const char *text;  /* TEXT, CHOICE; of the command line */
     const char **list; /* LIST */
@@ -65,6 +68,8 @@ bool qn_args_has(const char *name);
 
 /* "512", "4k" (K, M, G: powers of 1024) with nothing behind it. */
 bool qn_args_count(const char *text, int64_t *out);
+/* "512M", "8GiB", "100" (K, M, G, T: powers of 1024). */
+bool qn_args_size(const char *text, int64_t *out);
 /* "5%" or "5": 0 to 100. */
 bool qn_args_percent(const char *text, double *out);
 /* Comma-separated counts, min..max each; QN_E_ARG naming `flag`. The caller

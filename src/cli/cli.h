@@ -114,6 +114,8 @@ int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 
 /* SIGINT and SIGTERM cancel this session's work (NULL: end the process). */
 void qn_cli_watch(quern_session *session);
+/* The same for work that asks whether to go on (qn_cli_signalled). */
+void qn_cli_watch_calls(bool on);
 /* From now on a signal that ends the process at once leaves an error object on
  * stdout, if the command line asks for JSON and nothing was written yet. */
 void qn_cli_interruptible(const qn_cli *cli);
@@ -128,6 +130,8 @@ double qn_cli_now(void);
 int qn_cli_run(qn_cli *cli);
 int qn_cli_bench(qn_cli *cli);
 int qn_cli_show(qn_cli *cli);
+int qn_cli_convert(qn_cli *cli);
+int qn_cli_quantize(qn_cli *cli);
 int qn_cli_version(qn_cli *cli);
 /* The commit that was built, or NULL. */
 const char *qn_cli_commit(void);

@@ -34,6 +34,15 @@ static const command_row commands[] = {
      "describe a model without loading its weights",
      "  quern show model.gguf\n"
      "  quern show model.gguf --tensors\n"},
+    {"convert", QN_CMD_CONVERT, 2, 2, qn_cli_convert, "SOURCE DEST [flags]",
+     "write a model in another form",
+     "  quern convert model.gguf model-mlx\n"
+     "  quern convert ./model ./model-f16 --dequantize --dtype f16\n"},
+    {"quantize", QN_CMD_QUANTIZE, 2, 2, qn_cli_quantize, "SOURCE DEST [flags]",
+     "pack the weights of a model",
+     "  quern quantize ./model ./model-4bit\n"
+     "  quern quantize ./model ./model-mixed --recipe mixed_3_6 "
+     "--override '*.o_proj=8'\n"},
     {"version", QN_CMD_VERSION, 0, 0, qn_cli_version, "[flags]",
      "print versions and what is built in",
      "  quern version\n"
@@ -216,7 +225,7 @@ static int no_command(int argc, char **argv, const char *name)
 /* ---- signals ---- */
 
 static _Atomic(quern_session *) watched;
-static volatile sig_atomic_t caught, writes_json;
+static volatile sig_atomic_t caught, writes_json, asks;
 
 static void on_signal(int signal)
 {
@@ -225,14 +234,15 @@ static void on_signal(int signal)
         "\"message\":\"interrupted\",\"where\":\"\",\"hint\":null}}\n";
     quern_session *session = atomic_load(&watched);
     /* A second signal, or one while nothing can be cancelled, ends at once. */
-    if (caught || !session) {
+    if (caught || (!session && !asks)) {
         if (writes_json && !qn_out_begun() &&
             write(STDOUT_FILENO, interrupted, sizeof interrupted - 1) < 0)
             _exit(128 + signal);
         _exit(128 + signal);
     }
     caught = signal;
-    quern_session_cancel(session);
+    if (session)
+        quern_session_cancel(session);
 }
 
 static void catch_signals(void)
@@ -255,6 +265,11 @@ void qn_cli_interruptible(const qn_cli *cli)
 void qn_cli_watch(quern_session *session)
 {
     atomic_store(&watched, session);
+}
+
+void qn_cli_watch_calls(bool on)
+{
+    asks = on;
 }
 
 int qn_cli_signalled(void)

@@ -193,6 +193,7 @@ static qn_status list_gguf(qn_weights *w, const part *p)
     for (size_t i = 0; i < qn_gguf_tensor_count(p->gguf); i++) {
         const qn_gguf_tensor *t = qn_gguf_tensor_at(p->gguf, i);
         qn_weight item = {.name = gguf_name(family, t->name),
+                          .original = t->name,
                           .ndim = t->ndim,
                           .type = t->type,
                           .data = t->data,
@@ -217,6 +218,7 @@ static qn_status list_st(qn_weights *w, const part *p)
             return qn_fail_where(status, "%s", qn_file_path(p->file));
         }
         qn_weight item = {.name = directory_name(t->name),
+                          .original = t->name,
                           .ndim = t->ndim,
                           .type = t->dtype,
                           .data = t->data,

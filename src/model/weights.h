@@ -15,6 +15,7 @@ enum { QN_WEIGHT_DIMS = 8 };
 
 typedef struct qn_weight {
     char *name;
+    qn_str original; /* in the file; lives as long as the weights */
     int ndim;
     int64_t shape[QN_WEIGHT_DIMS];
     int type; /* qn_gguf_type or qn_st_dtype, after the source's format */

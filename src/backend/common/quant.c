@@ -17,13 +17,12 @@ float qn_e2m1_to_f32(uint8_t code)
 uint8_t qn_f32_to_e2m1(float value)
 {
     /* Code c is nearest from the middle of c - 1 and c on; the middle itself
-     * goes to the even one of them. */
+     * goes to the smaller one of them, as in MLX's CPU build. */
     float size = fabsf(value);
     uint8_t code = 0;
     while (code < 7) {
         float middle = (e2m1[code] + e2m1[code + 1]) / 2;
-        bool up = code & 1 ? size >= middle : size > middle;
-        if (!up)
+        if (!(size > middle))
             break;
         code++;
     }

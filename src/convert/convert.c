@@ -1,0 +1,201 @@
+/* convert.c: a model from one form into another, in order: open, decide, make
+ * room, write, check, rename. */
+#include "convert.h"
+
+#include "base/alloc.h"
+#include "kv/engine.h"
+#include "report.h"
+#include "runtime/runtime.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+void quern_convert_options_init(quern_convert_options *o)
+{
+    *o = (quern_convert_options){.shard_size = (uint64_t)5 << 30};
+}
+
+static void say(const quern_convert_options *o, quern_log_level level,
+                const char *text)
+{
+    if (o->log)
+        o->log(o->log_data, level, text);
+}
+
+/* ---- checks ---- */
+
+static qn_status bad(const char *name, const char *text)
+{
+    qn_status status = qn_fail(QN_E_ARG, "%s: %s", name, text);
+    return qn_fail_where(status, "%s", name);
+}
+
+static qn_status check_options(const quern_convert_options *o)
+{
+    if (o->to && strcmp(o->to, "mlx") && strcmp(o->to, "gguf"))
+        return bad("to", "expected mlx or gguf");
+    if (o->quantize && o->dequantize)
+        return bad("dequantize", "not together with quantization");
+    if (o->shard_size < 1 << 20)
+        return bad("shard_size", "expected at least 1M");
+    if (o->bits < 0 || o->group_size < 0)
+        return bad("bits", "expected a positive number");
+    if (!o->quantize &&
+        (o->bits || o->group_size || o->mode || o->recipe || o->override_count))
+        return bad("quantize", "these settings are for quantization");
+    return QN_OK;
+}
+
+/* The names of what can't be kept exactly. */
+static qn_status check_exact(const qn_origin *s)
+{
+    qn_buf names = QN_BUF_INIT;
+    size_t count = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->items[i].inexact && count++ < 8)
+            qn_buf_printf(&names, "%s%s", names.size ? ", " : "",
+                          s->items[i].name);
+    qn_status status = qn_buf_status(&names);
+    if (!status && count)
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "%zu tensors can't be kept exactly: %s%s", count,
+                         names.data, count > 8 ? ", ..." : "");
+    qn_buf_free(&names);
+    return status ? qn_fail_where(status, "%s", s->path) : QN_OK;
+}
+
+/* ---- after writing ---- */
+
+/* Loads what was written, its arrays as they lie in the files: no copies. */
+static qn_status audit(const qn_origin *s, const char *path)
+{
+    quern_options options;
+    quern_model *model;
+    quern_error error;
+    quern_options_init(&options);
+    options.dtype = s->floats == QN_ST_BF16  ? QUERN_DTYPE_BF16
+                    : s->floats == QN_ST_F16 ? QUERN_DTYPE_F16
+                                             : QUERN_DTYPE_F32;
+    if (!quern_model_load(&model, path, &options, &error)) {
+        quern_model_free(model);
+        return QN_OK;
+    }
+    /* The classes are in the same order. */
+    qn_status status = qn_fail((qn_status)error.status,
+                               "the result can't be loaded: %s", error.message);
+    return qn_fail_where(status, "%s", error.where);
+}
+
+static qn_status write_config(const qn_origin *s, const char *dir,
+                              const char *dtype)
+{
+    qn_buf text = QN_BUF_INIT;
+    char *path = qn_path_join(dir, "config.json");
+    qn_status status = path ? qn_settings_config(&text, s, dtype) : QN_E_NOMEM;
+    if (!status)
+        status = qn_file_write_atomic(path, text.data, text.size);
+    qn_free(path);
+    qn_buf_free(&text);
+    return status;
+}
+
+/* ---- the work ---- */
+
+typedef struct job {
+    const quern_convert_options *options;
+    qn_origin source;
+    qn_place place;
+    int files;
+    uint64_t bytes;
+} job;
+
+static bool step(void *data, int64_t done, int64_t total)
+{
+    const quern_convert_options *o = ((job *)data)->options;
+    return !o->progress || o->progress(o->progress_data, "write", done, total);
+}
+
+static qn_status write_directory(job *j)
+{
+    qn_status status =
+        qn_st_plan(&j->source, j->options->shard_size, &j->files, &j->bytes);
+    if (!status)
+        status = qn_place_room(&j->place, j->bytes);
+    if (!status)
+        status = qn_settings_copy(&j->source, j->place.work);
+    if (!status)
+        status = write_config(&j->source, j->place.work, j->options->dtype);
+    if (!status)
+        status = qn_st_write(&j->source, j->place.work, j->files, step, j);
+    return status;
+}
+
+/* The audit of a configuration that the runtime does not know comes before
+ * gigabytes are written. */
+static qn_status check_family(const qn_origin *s)
+{
+    return qn_model_check_family(s->weights, qn_str_of(s->arch));
+}
+
+static qn_status run(job *j, const char *source, const char *destination)
+{
+    const quern_convert_options *o = j->options;
+    qn_status status = check_options(o);
+    if (!status)
+        status = qn_engine_start();
+    if (!status)
+        status = qn_origin_open(&j->source, source);
+    if (!status)
+        status = check_family(&j->source);
+    if (!status)
+        status = qn_recipe_apply(&j->source, o);
+    if (!status && o->exact)
+        status = check_exact(&j->source);
+    if (!status)
+        status = qn_place_begin(&j->place, source, destination, true,
+                                o->overwrite);
+    if (!status)
+        status = write_directory(j);
+    if (!status && !o->unchecked)
+        status = audit(&j->source, j->place.work);
+    return status ? status : qn_place_commit(&j->place);
+}
+
+static void warn_again(const job *j)
+{
+    char text[160];
+    size_t again = 0;
+    for (size_t i = 0; i < j->source.count; i++)
+        again += j->source.items[i].action == QN_QUANT &&
+                 j->source.items[i].form != QN_FORM_PLAIN &&
+                 !j->source.items[i].inexact;
+    if (!again)
+        return;
+    snprintf(text, sizeof text,
+             "%zu modules were quantized already: what the first time lost is "
+             "lost",
+             again);
+    say(j->options, QUERN_LOG_WARN, text);
+}
+
+quern_status quern_convert(const char *source, const char *destination,
+                           const quern_convert_options *options, char **report,
+                           quern_error *error)
+{
+    quern_convert_options defaults;
+    quern_convert_options_init(&defaults);
+    job j = {.options = options ? options : &defaults};
+    double began = qn_now();
+    qn_status status = run(&j, source, destination);
+    if (!status)
+        warn_again(&j);
+    if (!status && report)
+        status = qn_convert_report(report, &j.source, destination, j.bytes,
+                                   j.files, qn_now() - began);
+    qn_error kept;
+    qn_error_save(&kept);
+    qn_place_end(&j.place);
+    qn_origin_clear(&j.source);
+    qn_error_restore(&kept);
+    return qn_give(error, status);
+}

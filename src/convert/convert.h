@@ -1,0 +1,169 @@
+/* convert.h: what the files of this room know of each other.
+ *
+ * A conversion is a list of items, one for each tensor or packed module of the
+ * source; each says how its rows are read and what becomes of them.
+ *   origin.c   opens the source and lists the items
+ *   rows.c     reads rows of an item, whatever their form, as floats
+ *   recipe.c   which items are packed, and how: defaults, recipes, overrides
+ *   write_st.c items into the safetensors files of a model directory
+ *   settings.c config.json and the files beside it
+ *   place.c    a temporary sibling of the destination, and its renaming
+ *   convert.c  the order of all this
+ *
+ * Memory.  Items are read and written a piece at a time (QN_PIECE elements), so
+ * that what is held does not grow with the model. */
+#ifndef QN_CONVERT_CONVERT_H
+#define QN_CONVERT_CONVERT_H
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "model/quant.h"
+#include "model/weights.h"
+
+#include <mlx/c/mlx.h>
+#include <quern/quern.h>
+
+/* Elements that are converted at a time (rounded up to a row). */
+enum { QN_PIECE = 2 << 20, QN_OUT_PARTS = 3, QN_MIN_GROUP = 16 };
+
+/* How the source holds an item. */
+typedef enum qn_form {
+    QN_FORM_PLAIN,  /* numbers as they are */
+    QN_FORM_BLOCKS, /* blocks of a GGUF file */
+    QN_FORM_PACKED  /* words, scales and perhaps biases */
+} qn_form;
+
+/* What becomes of it. */
+typedef enum qn_action {
+    QN_KEEP,  /* the bytes as they are (a GGUF file's rows in plain order) */
+    QN_CAST,  /* floats of type `dtype` */
+    QN_QUANT, /* packed anew, from values of type `dtype` */
+    QN_PACK   /* the codes of GGUF blocks as packed groups, no value changed */
+} qn_action;
+
+/* A tensor that is written. */
+typedef struct qn_out_tensor {
+    const char *suffix; /* behind the module; "" where the name is whole */
+    qn_st_dtype dtype;
+    int64_t cols; /* of the last dimension */
+    uint64_t size, at;
+    int file;
+} qn_out_tensor;
+
+typedef struct qn_item {
+    const char *name; /* of the main tensor, as the runtime calls it */
+    qn_str written;   /* the same, or the module, as it is written */
+    char *module;     /* the name without .weight; NULL where it ends otherwise */
+    const qn_weight *main, *scales, *biases;
+    bool gguf;
+    qn_form form;
+    qn_quant from;        /* if QN_FORM_PACKED */
+    uint64_t rows, cols;  /* the last dimension is cols */
+    int paired_heads;     /* rows of so many heads stand in pairs; 0: no */
+    bool minus_one;       /* 1 is taken from the values */
+    uint32_t *source_row; /* of paired rows, once needed */
+    qn_action action;
+    qn_st_dtype dtype;
+    qn_quant quant; /* QN_QUANT, QN_PACK */
+    bool wide;      /* QN_PACK: scales are float32 */
+    bool inexact;   /* values change although nobody asked for that */
+    bool undivided; /* it would be packed if the group divided its rows */
+    int budget_bits; /* the width that a budget gives it; 0: none */
+    qn_out_tensor out[QN_OUT_PARTS];
+    int out_count;
+} qn_item;
+
+typedef struct qn_origin {
+    char *path;
+    qn_weights *weights;
+    const qn_gguf *gguf;  /* NULL: a directory */
+    qn_json_doc *config;  /* config.json; NULL for GGUF */
+    char arch[64];        /* general.architecture or model_type */
+    qn_quant_table quant; /* of a directory */
+    qn_item *items;
+    size_t count, skipped;
+    int layers;
+    qn_st_dtype floats; /* the type that most floating elements have */
+    qn_quant written;   /* the default of the result, from qn_recipe_apply */
+} qn_origin;
+
+/* ---- origin.c ---- */
+
+/* The caller clears *out in any case. */
+qn_status qn_origin_open(qn_origin *out, const char *path);
+void qn_origin_clear(qn_origin *source);
+/* The value of `key` in config.json or its text_config; NULL for none. */
+const qn_json *qn_origin_config(const qn_origin *source, const char *key);
+
+/* ---- rows.c ---- */
+
+/* The type in which the item's values are packed or written where nothing else
+ * is asked for. */
+qn_st_dtype qn_item_floats(const qn_item *item);
+bool qn_item_is_float(const qn_item *item);
+/* Values of rows `first` .. `first + count`, in float32.  Packed ones are made
+ * in `dtype`, as the array library would. */
+qn_status qn_read_rows(float *out, const qn_item *item, uint64_t first,
+                       uint64_t count, qn_st_dtype dtype, mlx_stream s);
+/* The source's own bytes of these rows, in plain order, for QN_FORM_PLAIN: `out`
+ * may be unused where they lie together already.  The caller owns nothing. */
+const uint8_t *qn_raw_rows(uint8_t *out, const qn_item *item, uint64_t first,
+                           uint64_t count);
+/* Bytes of a row of the main tensor. */
+size_t qn_row_bytes(const qn_item *item);
+/* Which row of the source is row `row`. */
+uint64_t qn_row_of(const qn_item *item, uint64_t row);
+/* Values of a plain tensor of a model directory, `count` from `first` on. */
+void qn_read_plain(float *out, const qn_weight *w, uint64_t first,
+                   uint64_t count);
+/* Floats into `dtype` (F32, F16, BF16). */
+void qn_floats_to(void *out, const float *in, size_t count, qn_st_dtype dtype);
+mlx_dtype qn_array_dtype(qn_st_dtype floats);
+
+/* ---- recipe.c ---- */
+
+/* Sets action, quant and dtype of every item, as `options` ask for. */
+qn_status qn_recipe_apply(qn_origin *source,
+                          const quern_convert_options *options);
+
+/* ---- write_st.c ---- */
+
+typedef bool (*qn_step_fn)(void *data, int64_t done, int64_t total);
+
+/* Fills the `out` of every item, for files of at most `limit` bytes (one tensor
+ * may be more).  *files is how many there are, *total all their bytes. */
+qn_status qn_st_plan(qn_origin *source, uint64_t limit, int *files,
+                     uint64_t *total);
+/* Writes the planned files and their index into the directory `dir`. */
+qn_status qn_st_write(qn_origin *source, const char *dir, int files,
+                      qn_step_fn step, void *data);
+
+/* ---- settings.c ---- */
+
+/* config.json of the result. */
+qn_status qn_settings_config(qn_buf *out, const qn_origin *source,
+                             const char *dtype);
+/* Everything of the directory that is not weights, configuration or code. */
+qn_status qn_settings_copy(const qn_origin *source, const char *dir);
+
+/* ---- place.c ---- */
+
+typedef struct qn_place {
+    char *path; /* the destination */
+    char *work; /* the sibling that is written */
+    bool dir, replaces;
+} qn_place;
+
+/* Checks the destination and makes the sibling: a directory if `dir`, else just
+ * a name.  QN_E_ARG when the destination exists and may not be replaced, or lies
+ * in the source. */
+qn_status qn_place_begin(qn_place *place, const char *source, const char *path,
+                         bool dir, bool overwrite);
+/* QN_E_SPACE when the disk has no room for `bytes`. */
+qn_status qn_place_room(const qn_place *place, uint64_t bytes);
+/* The sibling takes the name. */
+qn_status qn_place_commit(qn_place *place);
+/* Removes the sibling, if it is still there, and frees. */
+void qn_place_end(qn_place *place);
+
+#endif

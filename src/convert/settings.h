@@ -1,0 +1,14 @@
+/* settings.h: the files of a model directory, made of the metadata of a GGUF
+ * file. */
+#ifndef QN_CONVERT_SETTINGS_H
+#define QN_CONVERT_SETTINGS_H
+
+#include "convert.h"
+
+/* The keys of config.json.  QN_E_UNSUPPORTED for an architecture that is not
+ * known. */
+qn_status qn_settings_from_gguf(qn_json_writer *w, const qn_origin *source);
+/* tokenizer.json, tokenizer_config.json and generation_config.json. */
+qn_status qn_settings_tokenizer(const qn_origin *source, const char *dir);
+
+#endif
