@@ -142,7 +142,7 @@ static void open_model(model *m, const shape *s, const kind *k, int layers)
             m->bytes += mlx_array_nbytes(x);
             must(mlx_array_free(x), "attention");
         }
-        m->layers[i] = (quern_kv_step){cache, TOKENS - 1, 1};
+        m->layers[i] = (quern_kv_step){cache, TOKENS - 1, 1, 0};
     }
     must(mlx_vector_array_free(planes), "attention");
 }
@@ -167,7 +167,7 @@ static double run_model(model *m, const shape *s, int layers,
     double start = seconds();
     for (int i = 0; i < layers; i++) {
         mlx_array y = mlx_array_new();
-        quern_kv_step step = {m->layers[i].cache, offset, count};
+        quern_kv_step step = {m->layers[i].cache, offset, count, 0};
         must(quern_kv_attention(&y, qkv[0], qkv[1], qkv[2], &m->form, &step, 1,
                                 &o, stream),
              "attention");

@@ -195,6 +195,13 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
                   const quern_kv_form *form, const mlx_vector_array old,
                   int need, const mlx_stream s);
 
+/* The arrays of a cache without `count` of its tokens from `first` on, both
+ * multiples of 128: those behind them move up, as far as there is room.  There
+ * is room for `need` tokens, rounded up, which may be less than before. */
+int quern_kv_drop(mlx_vector_array *res, int *capacity,
+                  const quern_kv_form *form, const mlx_vector_array old,
+                  int first, int count, int need, const mlx_stream s);
+
 /* The first `count` tokens of a cache in an order that everyone knows: planes
  * [1, kv_heads, count, n], row-major.  Floats: keys, values.  Affine: words,
  * scales, biases of keys, then of values, as mlx_quantize packs them.  Turbo:
@@ -208,10 +215,12 @@ int quern_kv_write(mlx_vector_array *res, int *capacity,
                    const quern_kv_form *form, const mlx_vector_array planes,
                    const mlx_stream s);
 
-/* One sequence: `offset` tokens are in its cache and `count` rows follow. */
+/* One sequence: `offset` tokens are in its cache and `count` rows follow.
+ * `skipped` further ones, that no row sees, were dropped (quern_kv_drop): the
+ * first ones of the sequence, with `keep` those behind its first 128. */
 typedef struct quern_kv_step {
     mlx_vector_array cache; /* its arrays are replaced by those that follow */
-    int offset, count;
+    int offset, count, skipped;
 } quern_kv_step;
 
 typedef struct quern_kv_options {
@@ -219,6 +228,7 @@ typedef struct quern_kv_options {
     float scale;
     int window; /* a row sees the last so many tokens, itself included; 0: all
                  */
+    int keep;   /* beside a window it sees the first so many, at most 128 */
     /* Rotary embedding of q and k, as mlx_fast_rope: 0 dims leave it out; the
      * base counts where there are no frequencies. */
     int rope_dims;

@@ -176,11 +176,14 @@ typedef struct quern_options {
      * "affine8"; "turbo:kXvY" with keys of 2, 4, 5 or 8 bits and values of 2,
      * 3, 4, 5 or 8, "turbo" being turbo:k8v3.  NULL: f16, bf16 where
      * activations are.  Layers with a sliding window stay in floats with turbo.
-     */
+     * "config": as the directory's kv_config.json says, layer by layer. */
     const char *kv;
     /* With packed forms: tokens of a sequence from which on it is stored so;
      * until then it is stored as floats. */
     int64_t kv_quant_start;
+    /* Tokens that layers without a window of their own remember: the first 4 of
+     * a sequence and the last ones; 0: all. */
+    int64_t max_kv_size;
     /* Longest sequence, in tokens; 0: 8192, or the model's maximum where that
      * is less.  More than the model's maximum is an error. */
     int64_t ctx;
@@ -362,6 +365,8 @@ typedef struct quern_feed {
  *
  * A session that is cancelled keeps the part that was computed, and the others
  * go on: its item has QUERN_E_CANCELLED and the call still returns QUERN_OK.
+ * So do they when one has no room for its tokens; QUERN_E_NOMEM is its status
+ * then, and that of the call.
  * When a computation fails the sequences that took part are empty. */
 quern_status quern_sessions_feed(quern_feed *items, size_t count,
                                  quern_error *error);

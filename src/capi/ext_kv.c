@@ -35,6 +35,14 @@ static qn_status check_arrays(const qn_list *list, const qn_kv_form *form,
                    what, expected, list ? list->size : 0);
 }
 
+static qn_status check_need(const char *what, int need)
+{
+    if (need >= 0 && need <= INT_MAX - QN_KV_BLOCK)
+        return QN_OK;
+    return qn_fail(QN_E_ARG, "[%s] Expected room for tokens, found %d.", what,
+                   need);
+}
+
 int quern_kv_room(mlx_vector_array *res, int *capacity,
                   const quern_kv_form *form, const mlx_vector_array old,
                   int need, const mlx_stream s)
@@ -46,13 +54,29 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
     QN_CALL(read_form(&read, form));
     if (before)
         QN_CALL(check_arrays(before, &read, "kv_room"));
-    if (need < 0 || need > INT_MAX - QN_KV_BLOCK) {
-        qn_fail(QN_E_ARG, "[kv_room] Expected room for tokens, found %d.",
-                need);
-        return QN_REPORT();
-    }
+    QN_CALL(check_need("kv_room", need));
     int rounded = (need + QN_KV_BLOCK - 1) / QN_KV_BLOCK * QN_KV_BLOCK;
     QN_CALL(qn_op_kv_room(made, &read, before ? before->data : NULL, &rounded,
+                          stream));
+    if (QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read)))
+        return 1;
+    *capacity = rounded;
+    return 0;
+}
+
+int quern_kv_drop(mlx_vector_array *res, int *capacity,
+                  const quern_kv_form *form, const mlx_vector_array old,
+                  int first, int count, int need, const mlx_stream s)
+{
+    QN_GET_STREAM(stream, s);
+    const qn_list *before = qn_handle_arrays(old);
+    qn_kv_form read;
+    qn_array *made[QN_KV_PARTS];
+    QN_CALL(read_form(&read, form));
+    QN_CALL(check_arrays(before, &read, "kv_drop"));
+    QN_CALL(check_need("kv_drop", need));
+    int rounded = (need + QN_KV_BLOCK - 1) / QN_KV_BLOCK * QN_KV_BLOCK;
+    QN_CALL(qn_op_kv_drop(made, &read, before->data, first, count, rounded,
                           stream));
     if (QN_STORE_ARRAYS(res, made, (size_t)qn_kv_parts(&read)))
         return 1;
@@ -130,6 +154,7 @@ static qn_status read_request(request *r, const quern_kv_form *form,
     r->p->scale = o->scale;
     r->p->cap = o->cap;
     r->p->window = o->window;
+    r->p->keep = o->keep;
     r->p->dims = o->rope_dims;
     r->p->traditional = o->rope_traditional;
     r->p->base = o->rope_base;
@@ -141,7 +166,8 @@ static qn_status read_request(request *r, const quern_kv_form *form,
         if (!status)
             memcpy(r->caches + i * parts, list->data,
                    parts * sizeof *r->caches);
-        r->p->steps[i] = (qn_kv_step){steps[i].offset, steps[i].count};
+        r->p->steps[i] =
+            (qn_kv_step){steps[i].offset, steps[i].count, steps[i].skipped};
     }
     return status;
 }

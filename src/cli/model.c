@@ -90,6 +90,8 @@ static void set_options(quern_options *options, const qn_cli *cli)
     options->kv = flag[QN_FLAG_KV].given ? flag[QN_FLAG_KV].text : NULL;
     options->kv_quant_start =
         flag[QN_FLAG_KV_START].given ? flag[QN_FLAG_KV_START].whole : 0;
+    options->max_kv_size =
+        flag[QN_FLAG_MAX_KV].given ? flag[QN_FLAG_MAX_KV].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
     options->threads = flag[QN_FLAG_THREADS].given ? cli->threads : 0;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;

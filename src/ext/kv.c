@@ -99,17 +99,26 @@ static mlx_array put(steps *c, mlx_array to_array, mlx_array from, int begin,
     return y;
 }
 
+/* Whole blocks for `need` tokens; false after a report. */
+static bool round_up(int *capacity, const char *what, int need)
+{
+    if (need < 0 || need > INT_MAX - BLOCK) {
+        _mlx_error(__FILE__, __LINE__, "[%s] room for %d tokens", what, need);
+        return false;
+    }
+    *capacity = (need + BLOCK - 1) / BLOCK * BLOCK;
+    return true;
+}
+
 int quern_kv_room(mlx_vector_array *res, int *capacity,
                   const quern_kv_form *form, const mlx_vector_array old,
                   int need, const mlx_stream s)
 {
     if (!is_form(form))
         return 1;
-    if (need < 0 || need > INT_MAX - BLOCK) {
-        _mlx_error(__FILE__, __LINE__, "[kv_room] room for %d tokens", need);
+    int rounded;
+    if (!round_up(&rounded, "kv_room", need))
         return 1;
-    }
-    int rounded = (need + BLOCK - 1) / BLOCK * BLOCK;
     if (old.ctx && !is_cache(form, old))
         return 1;
     steps c = {.stream = s};
@@ -129,6 +138,67 @@ int quern_kv_room(mlx_vector_array *res, int *capacity,
             int end = c.failed ? 0 : mlx_array_dim(before, 1);
             x = put(&c, x, before, 0, end);
         }
+        if (!c.failed)
+            c.failed = mlx_vector_array_append_value(made, x) != 0;
+    }
+    if (!c.failed)
+        c.failed = mlx_vector_array_set(res, made) != 0;
+    if (!c.failed)
+        *capacity = rounded;
+    mlx_vector_array_free(made);
+    finish(&c);
+    return c.failed;
+}
+
+/* Tokens from .. from + count of x [heads, capacity, n] in `to_array` from
+ * `at` on. */
+static mlx_array move(steps *c, mlx_array to_array, mlx_array x, int from,
+                      int count, int at)
+{
+    mlx_array part;
+    int stop[3] = {0};
+    if (count <= 0 || c->failed)
+        return to_array;
+    for (int i = 0; i < 3; i++)
+        stop[i] = mlx_array_dim(x, i);
+    stop[1] = from + count;
+    STEP(c, part,
+         mlx_slice(to, x, (int[]){0, from, 0}, 3, stop, 3, (int[]){1, 1, 1}, 3,
+                   c->stream));
+    return put(c, to_array, part, at, at + count);
+}
+
+int quern_kv_drop(mlx_vector_array *res, int *capacity,
+                  const quern_kv_form *form, const mlx_vector_array old,
+                  int first, int count, int need, const mlx_stream s)
+{
+    int rounded;
+    if (!is_cache(form, old) || !round_up(&rounded, "kv_drop", need))
+        return 1;
+    steps c = {.stream = s};
+    mlx_array one = element(&c, old, 0);
+    int before =
+        c.failed || mlx_array_ndim(one) != 3 ? 0 : mlx_array_dim(one, 1);
+    if (!c.failed &&
+        (first < 0 || count < 0 || first > before || count > before - first ||
+         first % BLOCK || count % BLOCK || rounded < first)) {
+        _mlx_error(__FILE__, __LINE__,
+                   "[kv_drop] %d tokens from %d on of a cache for %d, room for "
+                   "%d",
+                   count, first, before, rounded);
+        c.failed = true;
+    }
+    int left = before - first - count;
+    left = left < rounded - first ? left : rounded - first;
+    mlx_vector_array made = mlx_vector_array_new();
+    for (size_t i = 0; i < part_count(form) && !c.failed; i++) {
+        int shape[3];
+        mlx_dtype dtype;
+        part_shape(form, i, rounded, shape, &dtype);
+        mlx_array x, from = element(&c, old, i);
+        STEP(&c, x, mlx_zeros(to, shape, 3, dtype, s));
+        x = move(&c, x, from, 0, first, 0);
+        x = move(&c, x, from, first + count, left, first);
         if (!c.failed)
             c.failed = mlx_vector_array_append_value(made, x) != 0;
     }
@@ -374,7 +444,8 @@ static mlx_array stored(steps *c, const mlx_array *arrays,
 }
 
 /* What a window leaves of [count, end]. */
-static mlx_array window_mask(steps *c, int offset, int count, int window)
+static mlx_array window_mask(steps *c, int offset, int count, int window,
+                             int keep)
 {
     int end = offset + count;
     bool *seen = malloc((size_t)count * (size_t)end);
@@ -387,7 +458,7 @@ static mlx_array window_mask(steps *c, int offset, int count, int window)
     for (int i = 0; i < count; i++)
         for (int j = 0; j < end; j++)
             seen[(size_t)i * (size_t)end + (size_t)j] =
-                j <= offset + i && j > offset + i - window;
+                j <= offset + i && (j > offset + i - window || j < keep);
     *slot = mlx_array_new_data(seen, (int[]){count, end}, 2, MLX_BOOL);
     c->failed |= !slot->ctx;
     free(seen);
@@ -478,7 +549,7 @@ static mlx_array attend(steps *c, mlx_array q, const mlx_array *arrays,
     bool narrow = o->cap > 0 || (o->window && end > o->window);
     if (narrow && !c->failed)
         mask = window_mask(c, step->offset, step->count,
-                           o->window ? o->window : end);
+                           o->window ? o->window : end, o->keep);
     if (sinks.ctx)
         sinks = cast(c, sinks, MLX_FLOAT32);
     if (o->cap > 0)
@@ -537,9 +608,10 @@ static bool run_step(mlx_vector_array out, mlx_vector_array caches,
     for (int i = 0; i < (qkv[1].ctx ? 3 : 1); i++)
         x[i] = heads_of(&c, qkv[i], first, step->count,
                         i ? f->kv_heads : o->heads, f->head_dim);
-    mlx_array q = turn(&c, x[0], step->offset, o);
+    int position = step->offset + step->skipped;
+    mlx_array q = turn(&c, x[0], position, o);
     if (qkv[1].ctx) {
-        mlx_array k = turn(&c, x[1], step->offset, o);
+        mlx_array k = turn(&c, x[1], position, o);
         if (f->key_bits) {
             store_turbo(&c, arrays, k, x[2], f, step);
         } else {

@@ -8,47 +8,102 @@
 #include <assert.h>
 #include <limits.h>
 
-const qn_kv_scheme *qn_kv_layer_scheme(const qn_kv_cache *cache, int layer)
+const qn_kv_layer *qn_kv_layer_of(const qn_kv_shape *shape, int layer)
 {
-    const bool *in_floats = cache->shape.in_floats;
-    return cache->converted && !(in_floats && in_floats[layer])
-               ? &cache->shape.scheme
-               : &cache->floats;
+    return shape->layer ? &shape->layer[layer] : &shape->every;
 }
 
-qn_kv_shape qn_kv_layer_shape(const qn_kv_shape *shape, int layer)
+const qn_kv_scheme *qn_kv_layer_scheme(const qn_kv_cache *cache, int layer)
 {
-    qn_kv_shape one = *shape;
-    if (shape->layer) {
-        one.kv_heads = shape->layer[layer].kv_heads;
-        one.head_dim = shape->layer[layer].head_dim;
+    return cache->converted ? &qn_kv_layer_of(&cache->shape, layer)->scheme
+                            : &cache->floats;
+}
+
+qn_status qn_kv_shape_check(const qn_kv_shape *shape)
+{
+    for (int i = 0; i < shape->layers; i++) {
+        const qn_kv_layer *l = qn_kv_layer_of(shape, i);
+        if (l->window < 0 || l->keep < 0 || l->keep > QN_KV_MOST_KEPT ||
+            (l->keep && !l->window))
+            return qn_fail(QN_E_ARG,
+                           "KV cache: layer %d: expected a window and at most "
+                           "%d tokens to keep beside it, found %d and %d",
+                           i, QN_KV_MOST_KEPT, l->window, l->keep);
+        if (l->kv_heads && l->recurrence.channels)
+            return qn_fail(QN_E_ARG,
+                           "KV cache: layer %d has both keys and a state", i);
     }
-    return one;
+    return QN_OK;
+}
+
+/* The part of layer `layer`, NULL for one that stores nothing; false when
+ * memory is out. */
+static bool make_part(const qn_kv_cache *cache, int layer, qn_kv_part **out)
+{
+    const qn_kv_shape *shape = &cache->shape;
+    const qn_kv_layer *l = qn_kv_layer_of(shape, layer);
+    *out = NULL;
+    if (l->kv_heads)
+        *out = qn_kv_tokens_new(l, qn_kv_layer_scheme(cache, layer),
+                                shape->step, shape->limit);
+    else if (l->recurrence.channels)
+        *out = qn_kv_recurrent_new(&l->recurrence);
+    else
+        return true;
+    return *out;
+}
+
+/* A cache whose parts are not there yet. */
+static qn_kv_cache *new_cache(const qn_kv_shape *shape)
+{
+    qn_kv_cache *cache = qn_calloc(1, sizeof *cache);
+    if (!cache)
+        return NULL;
+    cache->shape = *shape;
+    cache->floats.dtype = shape->floats;
+    cache->converted = !shape->start;
+    cache->admitted = shape->limit;
+    cache->parts = qn_calloc((size_t)shape->layers, sizeof(qn_kv_part *));
+    if (cache->parts)
+        return cache;
+    qn_kv_cache_free(cache);
+    return NULL;
 }
 
 qn_status qn_kv_cache_new(qn_kv_cache **out, const qn_kv_shape *shape)
 {
-    qn_kv_cache *cache = qn_calloc(1, sizeof *cache);
+    qn_kv_cache *cache = new_cache(shape);
     if (!cache)
         return QN_E_NOMEM;
-    cache->shape = *shape;
-    cache->floats.dtype = shape->floats;
-    cache->converted = !shape->start;
-    cache->parts = qn_calloc((size_t)shape->layers, sizeof(qn_kv_part *));
-    if (!cache->parts)
-        goto fail;
-    for (; cache->count < shape->layers; cache->count++) {
-        qn_kv_shape one = qn_kv_layer_shape(shape, cache->count);
-        cache->parts[cache->count] =
-            qn_kv_full_new(&one, qn_kv_layer_scheme(cache, cache->count));
-        if (!cache->parts[cache->count])
-            goto fail;
+    for (; cache->count < shape->layers; cache->count++)
+        if (!make_part(cache, cache->count, &cache->parts[cache->count])) {
+            qn_kv_cache_free(cache);
+            return QN_E_NOMEM;
+        }
+    *out = cache;
+    return QN_OK;
+}
+
+qn_status qn_kv_cache_clone(qn_kv_cache **out, const qn_kv_cache *from)
+{
+    qn_kv_cache *cache = new_cache(&from->shape);
+    if (!cache)
+        return QN_E_NOMEM;
+    cache->length = from->length;
+    cache->admitted = from->admitted;
+    cache->converted = from->converted;
+    for (; cache->count < from->count; cache->count++) {
+        const qn_kv_part *part = from->parts[cache->count];
+        if (!part)
+            continue;
+        cache->parts[cache->count] = part->kind->clone(part);
+        if (!cache->parts[cache->count]) {
+            qn_kv_cache_free(cache);
+            return QN_E_NOMEM;
+        }
     }
     *out = cache;
     return QN_OK;
-fail:
-    qn_kv_cache_free(cache);
-    return QN_E_NOMEM;
 }
 
 void qn_kv_cache_free(qn_kv_cache *cache)
@@ -56,7 +111,8 @@ void qn_kv_cache_free(qn_kv_cache *cache)
     if (!cache)
         return;
     for (int i = 0; i < cache->count; i++)
-        cache->parts[i]->kind->free(cache->parts[i]);
+        if (cache->parts[i])
+            cache->parts[i]->kind->free(cache->parts[i]);
     qn_free(cache->parts);
     qn_free(cache);
 }
@@ -70,6 +126,21 @@ void qn_kv_cache_expect(qn_kv_cache *cache, int length)
 {
     assert(length >= 0 && length <= cache->shape.limit);
     cache->expected = length;
+}
+
+void qn_kv_cache_admit(qn_kv_cache *cache, int tokens)
+{
+    assert(tokens >= 0);
+    cache->admitted = tokens < cache->shape.limit ? tokens : cache->shape.limit;
+}
+
+qn_status qn_kv_cache_check(const qn_kv_cache *cache, int count)
+{
+    if (count <= cache->admitted - cache->length)
+        return QN_OK;
+    return qn_fail(QN_E_NOMEM,
+                   "the KV cache has room for %d tokens, asked for %lld",
+                   cache->admitted, (long long)cache->length + count);
 }
 
 void qn_kv_cache_advance(qn_kv_cache *cache, int count)
@@ -93,27 +164,36 @@ qn_status qn_kv_cache_settle(qn_kv_cache *cache, mlx_stream s)
     for (int i = 0; i < cache->count && !status; i++) {
         qn_kv_part *part = cache->parts[i];
         const qn_kv_scheme *scheme = qn_kv_layer_scheme(cache, i);
-        if (scheme != &cache->floats)
+        if (part && part->kind->scheme &&
+            !qn_kv_scheme_same(scheme, part->kind->scheme(part)))
             status = part->kind->convert(part, cache->length, scheme, s);
     }
     return status;
 }
 
-bool qn_kv_cache_trim(qn_kv_cache *cache, int length)
+bool qn_kv_cache_can_trim(const qn_kv_cache *cache, int length)
 {
     assert(length >= 0 && length <= cache->length);
-    if (!length) {
-        qn_kv_cache_reset(cache);
+    if (!length || length == cache->length)
         return true;
-    }
     if (cache->converted && length < cache->shape.start)
         return false;
     for (int i = 0; i < cache->count; i++) {
-        qn_kv_part *part = cache->parts[i];
-        if (!part->kind->trim(part, cache->length, length))
+        const qn_kv_part *part = cache->parts[i];
+        if (part && !part->kind->can_trim(part, cache->length, length))
             return false;
     }
-    cache->length = length;
+    return true;
+}
+
+bool qn_kv_cache_trim(qn_kv_cache *cache, int length)
+{
+    if (!qn_kv_cache_can_trim(cache, length))
+        return false;
+    if (length)
+        cache->length = length;
+    else
+        qn_kv_cache_reset(cache);
     return true;
 }
 
@@ -121,8 +201,9 @@ void qn_kv_cache_restart(qn_kv_cache *cache, bool converted)
 {
     cache->converted = converted;
     for (int i = 0; i < cache->count; i++)
-        cache->parts[i]->kind->reset(cache->parts[i],
-                                     qn_kv_layer_scheme(cache, i));
+        if (cache->parts[i])
+            cache->parts[i]->kind->reset(cache->parts[i],
+                                         qn_kv_layer_scheme(cache, i));
     cache->length = cache->expected = 0;
 }
 
@@ -131,16 +212,34 @@ void qn_kv_cache_reset(qn_kv_cache *cache)
     qn_kv_cache_restart(cache, !cache->shape.start);
 }
 
+/* Of one token in one layer. */
+static size_t token_bytes(const qn_kv_layer *l)
+{
+    return l->kv_heads ? qn_kv_scheme_bytes(&l->scheme, l->head_dim) *
+                             (size_t)l->kv_heads
+                       : 0;
+}
+
 size_t qn_kv_token_bytes(const qn_kv_shape *shape)
 {
-    qn_kv_scheme floats = {.dtype = shape->floats};
     size_t sum = 0;
+    for (int i = 0; i < shape->layers; i++)
+        sum += token_bytes(qn_kv_layer_of(shape, i));
+    return sum;
+}
+
+uint64_t qn_kv_bytes(const qn_kv_shape *shape, int64_t tokens)
+{
+    uint64_t sum = 0;
     for (int i = 0; i < shape->layers; i++) {
-        bool plain = shape->in_floats && shape->in_floats[i];
-        qn_kv_shape one = qn_kv_layer_shape(shape, i);
-        sum +=
-            (size_t)one.kv_heads *
-            qn_kv_scheme_bytes(plain ? &floats : &shape->scheme, one.head_dim);
+        const qn_kv_layer *l = qn_kv_layer_of(shape, i);
+        const qn_kv_recurrence *r = &l->recurrence;
+        int64_t most = l->window ? (int64_t)l->window + l->keep : tokens;
+        sum += (uint64_t)token_bytes(l) *
+               (uint64_t)(tokens < most ? tokens : most);
+        sum += sizeof(float) * ((uint64_t)r->taps * (uint64_t)r->channels +
+                                (uint64_t)r->heads * (uint64_t)r->value_dim *
+                                    (uint64_t)r->key_dim);
     }
     return sum;
 }
@@ -149,8 +248,23 @@ qn_status qn_kv_cache_arrays(const qn_kv_cache *cache, mlx_vector_array out)
 {
     qn_status status = QN_OK;
     for (int i = 0; i < cache->count && !status; i++)
-        status = cache->parts[i]->kind->arrays(cache->parts[i], out);
+        if (cache->parts[i])
+            status = cache->parts[i]->kind->arrays(cache->parts[i], out);
     return status;
+}
+
+qn_status qn_kv_state_get(const qn_kv_cache *cache, int layer, mlx_array *conv,
+                          mlx_array *state, mlx_stream s)
+{
+    assert(qn_kv_layer_of(&cache->shape, layer)->recurrence.channels);
+    return qn_kv_recurrent_get(cache->parts[layer], conv, state, s);
+}
+
+qn_status qn_kv_state_set(qn_kv_cache *cache, int layer, mlx_array conv,
+                          mlx_array state)
+{
+    assert(qn_kv_layer_of(&cache->shape, layer)->recurrence.channels);
+    return qn_kv_recurrent_set(cache->parts[layer], conv, state);
 }
 
 int qn_kv_rows_total(const qn_kv_rows *rows, size_t count)
@@ -241,9 +355,10 @@ qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
     bool mixed = false;
     for (size_t i = 0; i < count; i++) {
         const qn_kv_cache *cache = rows[i].cache;
-        assert(layer >= 0 && layer < cache->count);
+        assert(layer >= 0 && layer < cache->count && cache->parts[layer]);
         shares[i] = (qn_kv_share){cache->parts[layer], cache->length,
                                   rows[i].count, cache->expected};
+        assert(cache->parts[layer]->kind->attend);
         mixed = mixed || !alike(&shares[0], &shares[i]);
     }
     const qn_kv_kind *kind = shares->part->kind;

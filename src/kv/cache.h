@@ -1,11 +1,13 @@
-/* cache.h: the keys and values of one sequence, layer by layer.
+/* cache.h: what a model remembers of one sequence, layer by layer.
  *
- * A cache holds one part per layer; a part has a kind, which decides how keys
- * and values are stored (kinds.h).  The model knows only qn_kv_attend.
+ * A cache holds one part per layer; a part has a kind (kinds.h): keys and
+ * values of every token, or of those in a window, or the state of a recurrence.
+ * The model knows only qn_kv_attend and qn_kv_state_get / _set.
  *
  * A step is computed for several sequences at once, each with a cache of its
  * own: the rows of one sequence follow those of another.  A row has the bits
- * that it has when its sequence is computed alone.
+ * that it has when its sequence is computed alone, however its sequence was cut
+ * into steps, trimmed, cloned or saved before.
  *
  * Storage.  New entries go into arrays that are larger than the sequence.  This
  * happens in place when nothing else refers to the array, so no handle of an
@@ -22,45 +24,70 @@
 
 typedef struct qn_kv_cache qn_kv_cache;
 
-/* What layers may have of their own. */
+/* The state of a layer that reads a sequence once and keeps no tokens: the last
+ * `taps` inputs of a convolution, [taps, channels], and one matrix for each
+ * head, [heads, value_dim, key_dim]; both float32, zeros at the beginning. */
+typedef struct qn_kv_recurrence {
+    int taps, channels; /* 0 channels: no such layer */
+    int heads, value_dim, key_dim;
+} qn_kv_recurrence;
+
+/* What one layer stores: keys and values, a recurrent state, or (all zeros)
+ * nothing. */
 typedef struct qn_kv_layer {
-    int kv_heads, head_dim;
+    int kv_heads; /* 0: no keys and values */
+    int head_dim;
+    qn_kv_scheme scheme; /* of keys and values in the end */
+    /* Only what the next tokens see is kept: the last `window` tokens (0: all)
+     * and the first `keep` (0..QN_KV_MOST_KEPT) of the sequence. */
+    int window, keep;
+    qn_kv_recurrence recurrence;
 } qn_kv_layer;
 
+enum { QN_KV_MOST_KEPT = 128 };
+
 typedef struct qn_kv_shape {
-    int layers;   /* that store keys and values */
-    int kv_heads; /* of every layer, unless `layer` says more */
-    int head_dim;
+    int layers;
     /* One for each layer; borrowed, and needed as long as the cache.  NULL: all
-     * are alike. */
+     * are like `every`. */
     const qn_kv_layer *layer;
-    qn_kv_scheme scheme;
+    qn_kv_layer every;
     /* Until the sequence has so many tokens all layers are stored as floats of
      * type `floats`; then they are converted. */
     int start;
     mlx_dtype floats;
-    /* Of each layer whether it stays in floats for good; borrowed, and needed
-     * as long as the cache.  NULL: none does. */
-    const bool *in_floats;
     /* Room is made for so many further tokens at a time. */
     int step;
     /* Tokens that a sequence may have; growth never goes past it. */
     int limit;
 } qn_kv_shape;
 
-/* The same with the heads of one layer. */
-qn_kv_shape qn_kv_layer_shape(const qn_kv_shape *shape, int layer);
+/* Layer `layer` of a shape. */
+const qn_kv_layer *qn_kv_layer_of(const qn_kv_shape *shape, int layer);
+/* Why a cache of that shape can't be: QN_E_ARG. */
+qn_status qn_kv_shape_check(const qn_kv_shape *shape);
 
-/* A cache of full kind in every layer, empty.  The caller owns *out
+/* An empty cache of a shape that was checked.  The caller owns *out
  * (qn_kv_cache_free). */
 qn_status qn_kv_cache_new(qn_kv_cache **out, const qn_kv_shape *shape);
 void qn_kv_cache_free(qn_kv_cache *cache);
 
-/* Tokens that are stored, which is also the position of the next one. */
+/* A snapshot: a cache with the same tokens, which goes its own way.  It shares
+ * arrays until one of them writes; nothing may be pending.  The caller owns
+ * *out. */
+qn_status qn_kv_cache_clone(qn_kv_cache **out, const qn_kv_cache *cache);
+
+/* Tokens that the cache has seen, which is also the position of the next. */
 int qn_kv_cache_length(const qn_kv_cache *cache);
 /* Says that the sequence will have `length` tokens before long, so that storage
  * grows once for all of a prompt that is fed in pieces. */
 void qn_kv_cache_expect(qn_kv_cache *cache, int length);
+/* Tokens for which memory was set aside (at first shape.limit): a step that
+ * goes past them is refused, qn_kv_cache_check. */
+void qn_kv_cache_admit(qn_kv_cache *cache, int tokens);
+/* QN_OK when `count` further tokens are within what was admitted, else
+ * QN_E_NOMEM with both numbers. */
+qn_status qn_kv_cache_check(const qn_kv_cache *cache, int count);
 /* To be called after all layers have taken `count` further tokens. */
 void qn_kv_cache_advance(qn_kv_cache *cache, int count);
 /* Tokens that can be added before the cache has to be converted
@@ -71,15 +98,24 @@ int qn_kv_cache_room(const qn_kv_cache *cache);
  * more than one is held twice; does nothing to another. */
 qn_status qn_kv_cache_settle(qn_kv_cache *cache, mlx_stream s);
 
-/* Forgets the tokens from `length` on; false when that can't be: a converted
- * cache has lost the floats that a sequence shorter than qn_kv_shape.start
- * would have. */
+/* Whether the tokens from `length` on can be forgotten.  Not where a converted
+ * cache has lost the floats that a shorter sequence would have (below
+ * qn_kv_shape.start), where a window has moved on (it can go back over 64
+ * tokens at least), and never in a recurrent layer, unless `length` is all or
+ * none. */
+bool qn_kv_cache_can_trim(const qn_kv_cache *cache, int length);
+/* Forgets them; false, with nothing done, when that can't be. */
 bool qn_kv_cache_trim(qn_kv_cache *cache, int length);
 /* Forgets all and drops the storage. */
 void qn_kv_cache_reset(qn_kv_cache *cache);
 
-/* Bytes that one token takes in all layers (once they are converted). */
+/* Bytes that one token takes in all layers that store it (once they are
+ * converted). */
 size_t qn_kv_token_bytes(const qn_kv_shape *shape);
+/* Bytes of a cache of `tokens` tokens: windows end it in their layers,
+ * recurrent layers take theirs from the beginning.  Without what is allocated
+ * ahead. */
+uint64_t qn_kv_bytes(const qn_kv_shape *shape, int64_t tokens);
 
 /* Collects the arrays that hold the state, for evaluation without an output:
  * appends to `out`. */
@@ -111,9 +147,13 @@ typedef struct qn_attention {
     int heads;
     float scale;
     float cap; /* a score s becomes cap * tanh(s / cap); 0: it stays */
-    /* Query i sees key j iff i - window < j <= i; 0: j <= i. */
+    /* Query i sees key j iff i - window < j <= i; 0: j <= i.  Where the layer's
+     * cache has a window of its own, that counts. */
     int window;
     qn_kv_rope rope; /* of queries and keys */
+    /* One logit for each head that takes part in the softmax and has no value;
+     * or no array. */
+    mlx_array sinks;
 } qn_attention;
 
 /* Stores rows of `k` and `v` [1, R, kv_heads * head_dim] as the next tokens of
@@ -125,5 +165,13 @@ typedef struct qn_attention {
 qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
                        int layer, mlx_array q, mlx_array k, mlx_array v,
                        const qn_attention *how, mlx_stream s);
+
+/* The state of a recurrent layer: *conv [taps, channels] and *state [heads,
+ * value_dim, key_dim].  The caller owns both. */
+qn_status qn_kv_state_get(const qn_kv_cache *cache, int layer, mlx_array *conv,
+                          mlx_array *state, mlx_stream s);
+/* What it is after this step; handles stay the caller's. */
+qn_status qn_kv_state_set(qn_kv_cache *cache, int layer, mlx_array conv,
+                          mlx_array state);
 
 #endif

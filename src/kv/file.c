@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PLANES = 6, OWN_FIELDS = 12, NAME_SIZE = 64 };
+enum { OWN_FIELDS = 12, NAME_SIZE = 64 };
 
 static const char format[] = "quern-kv-1";
 
@@ -27,6 +27,7 @@ typedef struct header {
     size_t count;
     qn_buf texts[OWN_FIELDS]; /* values that were made here */
     size_t made;
+    size_t own, tail; /* fields own .. tail are about who computed it */
 } header;
 
 static void free_header(header *h)
@@ -41,6 +42,58 @@ static void add_text(header *h, const char *name, const char *value)
     qn_buf *text = &h->texts[h->made++];
     qn_buf_add_text(text, value);
     h->fields[h->count++] = (qn_kv_fact){name, text->data ? text->data : ""};
+}
+
+/* One layer, such as "f16 2x64", "affine8 2x64 window 512 keep 4", "state
+ * 3x6144 32x128x128" or "none". */
+static void describe_layer(qn_buf *out, const qn_kv_layer *l)
+{
+    const qn_kv_recurrence *r = &l->recurrence;
+    char scheme[QN_KV_NAME_SIZE];
+    if (r->channels) {
+        qn_buf_printf(out, "state %dx%d %dx%dx%d", r->taps, r->channels,
+                      r->heads, r->value_dim, r->key_dim);
+        return;
+    }
+    if (!l->kv_heads) {
+        qn_buf_add_text(out, "none");
+        return;
+    }
+    qn_kv_scheme_name(scheme, &l->scheme);
+    qn_buf_printf(out, "%s %dx%d", scheme, l->kv_heads, l->head_dim);
+    if (l->scheme.bits)
+        qn_buf_printf(out, " group %d", l->scheme.group);
+    if (l->window)
+        qn_buf_printf(out, " window %d keep %d", l->window, l->keep);
+}
+
+/* All layers, each as often as it is repeated: "6 f16 2x64, 1 none". */
+static qn_status add_kind(header *h, const qn_kv_shape *shape)
+{
+    qn_buf *text = &h->texts[h->made++];
+    qn_buf last = QN_BUF_INIT, next = QN_BUF_INIT;
+    int same = 0;
+    qn_status status = QN_OK;
+    for (int i = 0; i <= shape->layers && !status; i++) {
+        qn_buf_clear(&next);
+        if (i < shape->layers)
+            describe_layer(&next, qn_kv_layer_of(shape, i));
+        status = qn_buf_status(&next);
+        if (i && !(next.size == last.size &&
+                   !memcmp(next.data, last.data, next.size))) {
+            qn_buf_printf(text, "%s%d ", text->size ? ", " : "", same);
+            qn_buf_add_str(text, qn_buf_str(&last));
+            same = 0;
+        }
+        qn_buf swap = last;
+        last = next;
+        next = swap;
+        same++;
+    }
+    h->fields[h->count++] = (qn_kv_fact){"kind", text->data ? text->data : ""};
+    qn_buf_free(&last);
+    qn_buf_free(&next);
+    return status;
 }
 
 static void add_number(header *h, const char *name, int value)
@@ -88,55 +141,35 @@ static qn_status make_header(header *h, const qn_kv_cache *cache, int length,
                              const qn_kv_fact *facts, size_t count)
 {
     const qn_kv_shape *shape = &cache->shape;
-    char kind[QN_KV_NAME_SIZE];
     *h = (header){0};
     h->fields = qn_calloc(OWN_FIELDS + count, sizeof *h->fields);
     if (!h->fields)
         return QN_E_NOMEM;
-    qn_kv_scheme_name(kind, &shape->scheme);
     add_text(h, "format", format);
     for (size_t i = 0; i < count; i++)
         h->fields[h->count++] = facts[i];
-    add_text(h, "kind", kind);
+    add_number(h, "layers", shape->layers);
+    qn_status status = add_kind(h, shape);
     add_number(h, "kind_from", shape->start);
     add_text(h, "packed", cache->converted ? "yes" : "no");
-    add_number(h, "layers", shape->layers);
-    add_number(h, "kv_heads", shape->kv_heads);
-    add_number(h, "head_dim", shape->head_dim);
+    h->own = h->count;
     add_text(h, "quern", quern_version());
-    qn_status status = add_version(h);
+    if (!status)
+        status = add_version(h);
     if (!status)
         status = add_device(h);
+    h->tail = h->count;
     add_number(h, "tokens", length);
     for (size_t i = 0; i < h->made && !status; i++)
         status = qn_buf_status(&h->texts[i]);
     return status;
 }
 
-/* ---- planes ---- */
+/* ---- arrays ---- */
 
-static const char *plane_name(const qn_kv_scheme *scheme, int plane)
+static void full_name(char out[NAME_SIZE], int layer, const char *name)
 {
-    static const char *const turbo[] = {"k_packed", "k_scale", "k_zero",
-                                        "v_packed", "v_scale"};
-    static const char *const affine[] = {"keys",          "keys.scales",
-                                         "keys.biases",   "values",
-                                         "values.scales", "values.biases"};
-    static const char *const floats[] = {"keys", "values"};
-    return scheme->key_bits ? turbo[plane]
-           : scheme->bits   ? affine[plane]
-                            : floats[plane];
-}
-
-static int plane_count(const qn_kv_scheme *scheme)
-{
-    return scheme->key_bits ? 5 : scheme->bits ? 6 : 2;
-}
-
-static void full_name(char out[NAME_SIZE], int layer,
-                      const qn_kv_scheme *scheme, int plane)
-{
-    snprintf(out, NAME_SIZE, "layers.%d.%s", layer, plane_name(scheme, plane));
+    snprintf(out, NAME_SIZE, "layers.%d.%s", layer, name);
 }
 
 /* Adds the bytes of an array in row-major order. */
@@ -264,12 +297,15 @@ static qn_status collect_layer(const qn_kv_cache *cache, int layer,
                                mlx_stream s)
 {
     const qn_kv_part *part = cache->parts[layer];
-    const qn_kv_scheme *scheme = part->kind->scheme(part);
+    const char *const *names;
+    if (!part)
+        return QN_OK;
+    int count = part->kind->names(part, &names);
     mlx_vector_array planes = {NULL};
     qn_status status = part->kind->read(part, cache->length, &planes, s);
-    for (int i = 0; i < plane_count(scheme) && !status; i++) {
+    for (int i = 0; i < count && !status; i++) {
         char name[NAME_SIZE];
-        full_name(name, layer, scheme, i);
+        full_name(name, layer, names[i]);
         mlx_array plane = mlx_array_new();
         status = qn_engine(mlx_vector_array_get(&plane, planes, (size_t)i));
         if (!status)
@@ -392,7 +428,9 @@ static qn_status check_header(const header *h, const source *from)
         const qn_kv_fact *f = &h->fields[i];
         const char *found = field(from, f->name);
         if (!found || strcmp(found, f->value))
-            return qn_fail(i ? QN_E_MISMATCH : QN_E_FORMAT,
+            return qn_fail(!i                           ? QN_E_FORMAT
+                           : i >= h->own && i < h->tail ? QN_E_UNSUPPORTED
+                                                        : QN_E_MISMATCH,
                            "saved KV cache: %s: expected %s, found %s", f->name,
                            f->value, found ? found : "nothing");
     }
@@ -444,36 +482,40 @@ static qn_status take_tokens(source *from, int32_t **ids, int length,
     return status;
 }
 
-/* quern_kv_write checks types and shapes; that all have `length` tokens is
- * seen here. */
-static qn_status check_tokens(mlx_array plane, const char *name, int length)
+/* Kinds check types and shapes; that all have `count` tokens is seen here. */
+static qn_status check_tokens(mlx_array plane, const char *name, int count)
 {
-    if (mlx_array_ndim(plane) == 4 && mlx_array_dim(plane, 2) == length)
+    if (count < 0 ||
+        (mlx_array_ndim(plane) == 4 && mlx_array_dim(plane, 2) == count))
         return QN_OK;
     return qn_fail(QN_E_FORMAT, "saved KV cache: %s: expected %d tokens", name,
-                   length);
+                   count);
 }
 
 static qn_status take_layer(source *from, qn_kv_cache *cache, int layer,
                             int length, uint64_t *sum, mlx_stream s)
 {
     qn_kv_part *part = cache->parts[layer];
-    const qn_kv_scheme *scheme = part->kind->scheme(part);
+    const char *const *names;
+    if (!part)
+        return QN_OK;
+    int count = part->kind->names(part, &names);
+    int tokens = part->kind->saved(part, length);
     mlx_vector_array planes = mlx_vector_array_new();
     qn_status status = qn_engine_made(planes.ctx);
-    for (int i = 0; i < plane_count(scheme) && !status; i++) {
+    for (int i = 0; i < count && !status; i++) {
         char name[NAME_SIZE];
-        full_name(name, layer, scheme, i);
+        full_name(name, layer, names[i]);
         mlx_array plane = mlx_array_new();
         status = take(from, &plane, name, sum, s);
         if (!status)
-            status = check_tokens(plane, name, length);
+            status = check_tokens(plane, name, tokens);
         if (!status)
             status = qn_engine(mlx_vector_array_append_value(planes, plane));
         mlx_array_free(plane);
     }
     if (!status)
-        status = part->kind->write(part, planes, s);
+        status = part->kind->write(part, length, planes, s);
     if (planes.ctx)
         mlx_vector_array_free(planes);
     return status;

@@ -3,11 +3,12 @@
  * A safetensors file with a tensor "tokens" (uint32) and, for each layer, the
  * canonical planes of quern_kv_read ("layers.0.keys" and ".values"; with affine
  * codes each with .scales and .biases; with turbo k_packed, k_scale, k_zero,
- * v_packed, v_scale).  Its metadata has "format" (quern-kv-1), "kind",
- * "layers", "kv_heads", "head_dim", "tokens", what the caller knows of the
- * model, what computed it (release, MLX version, device and instruction set:
- * other last bits, so another continuation), and a checksum (CRC-64) over all
- * of it. */
+ * v_packed, v_scale), or "conv" and "state" of a recurrent one.  Of a layer
+ * with a window those tokens are there that the next one sees, in whole blocks
+ * of 128.  Its metadata has "format" (quern-kv-1), what the caller knows of the
+ * model, "layers", "kind" (what each layer stores and how), "tokens", what
+ * computed it (release, MLX version, device and instruction set: other last
+ * bits, so another continuation), and a checksum (CRC-64) over all of it. */
 #ifndef QN_KV_FILE_H
 #define QN_KV_FILE_H
 
@@ -29,8 +30,9 @@ qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
 /* Restores what was saved into `cache`, which must be empty; *ids becomes the
  * tokens, as many as its length, which the caller frees (qn_free).  On failure
  * the cache is empty.  QN_E_NOTFOUND; QN_E_FORMAT: cut short, or changed;
- * QN_E_MISMATCH: of another model, kind, machine, or release, by the name of
- * what differs; QN_E_UNSUPPORTED: longer than the cache may be.
+ * QN_E_MISMATCH: of another model or kind, by the name of what differs;
+ * QN_E_UNSUPPORTED: computed by another release, library or kind of processor,
+ * for which it may still be good, or longer than the cache may be.
  * The ids are not negative; whether the model has them is the caller's to
  * check. */
 qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,

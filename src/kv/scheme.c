@@ -31,9 +31,9 @@ static qn_status parse_turbo(qn_kv_scheme *out, const char *name)
                        "kv: %s: keys have " QN_TQ_KEY_BITS " bits, found %d",
                        name, k);
     if (!qn_tq_has_value_bits(v))
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "kv: %s: values have " QN_TQ_VALUE_BITS " bits, found %d",
-                       name, v);
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "kv: %s: values have " QN_TQ_VALUE_BITS " bits, found %d", name, v);
     *out = (qn_kv_scheme){.dtype = MLX_FLOAT16, .key_bits = k, .value_bits = v};
     return QN_OK;
 }

@@ -37,3 +37,17 @@ const qn_family *qn_family_find(qn_str type)
             return families[i].family;
     return NULL;
 }
+
+void qn_family_cache(const qn_config *config, int layer, qn_kv_layer *out)
+{
+    const qn_layer_config *l = &config->layer[layer];
+    const qn_family *family = qn_family_find(qn_str_of(config->family));
+    *out = (qn_kv_layer){0};
+    if (l->kind == QN_LAYER_ATTENTION && l->kv_from == layer) {
+        out->kv_heads = l->kv_heads;
+        out->head_dim = l->head_dim;
+        out->window = l->window;
+    }
+    if (family && family->cache)
+        family->cache(config, layer, out);
+}

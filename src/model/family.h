@@ -30,6 +30,8 @@ typedef struct qn_family {
     /* Names of layers' tensors in GGUF files that are not the common ones
      * (weights.c); NULL: none.  {NULL, NULL} ends it. */
     const qn_tensor_name *gguf_names;
+    /* Changes what qn_family_cache says of a layer; NULL: nothing. */
+    void (*cache)(const qn_config *config, int layer, qn_kv_layer *out);
     /* Loads all weights.  On success the caller owns *out. */
     qn_status (*load)(void **out, qn_loader *loader);
     void (*free)(void *state);
@@ -53,6 +55,8 @@ typedef struct qn_family {
 
 /* The family of a model_type or general.architecture; NULL: none has it. */
 const qn_family *qn_family_find(qn_str type);
+/* What a layer stores, but for the scheme. */
+void qn_family_cache(const qn_config *config, int layer, qn_kv_layer *out);
 /* All types there are, in the order of families.def: NULL at the end. */
 const qn_family *qn_family_at(size_t i, const char **type);
 

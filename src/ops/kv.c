@@ -152,15 +152,35 @@ static qn_array *zeros(qn_scope *c, const look *l)
                          &made);
 }
 
-static qn_array *put_first(qn_scope *c, qn_array *to, qn_array *from)
+/* Blocks (or their tokens) first .. end of an array of a cache. */
+static qn_array *cut(qn_scope *c, qn_array *x, int first, int end)
 {
+    size_t n = (size_t)x->ndim;
+    int unit = x->ndim == 4 ? 1 : QN_KV_BLOCK;
+    int start[4] = {0, first * unit}, step[4] = {1, 1, 1, 1}, stop[4];
+    memcpy(stop, x->shape, n * sizeof *stop);
+    stop[1] = end * unit;
+    qn_array *made = NULL;
+    if (c->status)
+        return NULL;
+    return qn_scope_hold(
+        c, qn_op_slice(&made, x, start, n, stop, n, step, n, c->stream), &made);
+}
+
+/* Block `first` of `to` and the following ones become `from`. */
+static qn_array *put_at(qn_scope *c, qn_array *to, qn_array *from, int first)
+{
+    if (c->status)
+        return NULL;
     size_t n = (size_t)to->ndim;
-    int start[4] = {0}, step[4] = {1, 1, 1, 1};
+    int unit = to->ndim == 4 ? 1 : QN_KV_BLOCK;
+    int start[4] = {0, first * unit}, step[4] = {1, 1, 1, 1}, stop[4];
+    memcpy(stop, from->shape, n * sizeof *stop);
+    stop[1] += first * unit;
     qn_array *made = NULL;
     return qn_scope_hold(c,
-                         qn_op_slice_update(&made, to, from, start, n,
-                                            from->shape, n, step, n,
-                                            QN_COMBINE_SET, c->stream),
+                         qn_op_slice_update(&made, to, from, start, n, stop, n,
+                                            step, n, QN_COMBINE_SET, c->stream),
                          &made);
 }
 
@@ -189,7 +209,43 @@ qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *f,
         look l = part_look(f, i, *capacity);
         made[i] = zeros(&c, &l);
         if (before && !c.status)
-            made[i] = put_first(&c, made[i], old[i]);
+            made[i] = put_at(&c, made[i], old[i], 0);
+    }
+    return qn_scope_end_many(&c, out, made, qn_kv_parts(f));
+}
+
+qn_status qn_op_kv_drop(qn_array **out, const qn_kv_form *f,
+                        qn_array *const *old, int first, int count,
+                        int capacity, qn_stream *s)
+{
+    int before = 0;
+    qn_status status = check_form("kv_drop", f);
+    if (!status)
+        status = check_cache("kv_drop", f, old, &before);
+    if (!status &&
+        (first < 0 || count < 0 || first > before || count > before - first ||
+         first % QN_KV_BLOCK || count % QN_KV_BLOCK || capacity < first ||
+         capacity % QN_KV_BLOCK || capacity > MOST_TOKENS))
+        status = qn_fail(QN_E_ARG,
+                         "[kv_drop] %d tokens from %d on, room for %d: not "
+                         "possible for a cache of %d in blocks of %d.",
+                         count, first, capacity, before, QN_KV_BLOCK);
+    if (status)
+        return status;
+    int head = first / QN_KV_BLOCK, tail = (first + count) / QN_KV_BLOCK;
+    int end = before / QN_KV_BLOCK, most = capacity / QN_KV_BLOCK;
+    if (end - tail > most - head)
+        end = tail + most - head;
+    qn_array *made[QN_KV_PARTS];
+    qn_scope c;
+    qn_scope_begin(&c, s);
+    for (int i = 0; i < qn_kv_parts(f); i++) {
+        look l = part_look(f, i, capacity);
+        made[i] = zeros(&c, &l);
+        if (head)
+            made[i] = put_at(&c, made[i], cut(&c, old[i], 0, head), 0);
+        if (end > tail)
+            made[i] = put_at(&c, made[i], cut(&c, old[i], tail, end), head);
     }
     return qn_scope_end_many(&c, out, made, qn_kv_parts(f));
 }
@@ -222,6 +278,22 @@ static qn_status check_vector(const qn_array *x, int size, const char *what)
                    what, qn_dtype_name(x->dtype), qn_array_shape_text(x).text);
 }
 
+/* Nothing that the rows see may have been dropped. */
+static qn_status check_skipped(const qn_kv_params *p, int i)
+{
+    qn_kv_step step = p->steps[i];
+    int first = p->keep ? QN_KV_BLOCK : 0;
+    bool sane = step.skipped >= 0 && step.skipped % QN_KV_BLOCK == 0 &&
+                step.skipped <= MOST_TOKENS - step.offset - step.count;
+    if (sane &&
+        (!step.skipped || (p->window && step.offset - p->window + 1 >= first)))
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "[%s] Sequence %d: %d tokens dropped before %d others: a "
+                   "window of %d needs them, or they are not whole blocks.",
+                   op_name, i, step.skipped, step.offset, p->window);
+}
+
 static qn_status check_steps(const qn_kv_params *p, const qn_array *q,
                              qn_array *const *caches)
 {
@@ -239,6 +311,9 @@ static qn_status check_steps(const qn_kv_params *p, const qn_array *q,
                            "[%s] Sequence %d: %d tokens behind %d do not fit a "
                            "cache of %d.",
                            op_name, i, count, offset, capacity);
+        status = check_skipped(p, i);
+        if (status)
+            return status;
         rows += (size_t)count;
     }
     size_t have = q->size / (size_t)q->shape[q->ndim - 1];
@@ -275,6 +350,11 @@ static qn_status check(const qn_kv_params *p, const qn_array *q,
         return qn_fail(QN_E_ARG,
                        "[%s] Expected a cap of scores of 0 or more, found %g.",
                        op_name, (double)p->cap);
+    if (p->keep < 0 || p->keep > QN_KV_BLOCK || (p->keep && !p->window))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected 0 to %d tokens to keep beside a window, "
+                       "found %d.",
+                       op_name, QN_KV_BLOCK, p->keep);
     if (p->dims < 0 || p->dims % 2 || p->dims > f->head_dim)
         return qn_fail(QN_E_ARG,
                        "[%s] Expected an even number of dimensions to turn, at "

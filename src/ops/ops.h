@@ -492,6 +492,11 @@ qn_status qn_op_kv_room(qn_array **out, const qn_kv_form *form,
                         qn_array *const *old, int *capacity, qn_stream *s);
 /* freqs and sinks may be NULL; whether they are is not read in `p`.  Stores the
  * attention and the caches after it. */
+/* The same without `count` of its tokens from `first` on (both multiples of
+ * QN_KV_BLOCK); those behind them move up, as far as there is room. */
+qn_status qn_op_kv_drop(qn_array **out, const qn_kv_form *form,
+                        qn_array *const *old, int first, int count,
+                        int capacity, qn_stream *s);
 qn_status qn_op_kv_attention(qn_array **out, qn_array *q, qn_array *k,
                              qn_array *v, qn_array *freqs, qn_array *sinks,
                              qn_array *const *caches, const qn_kv_params *p,

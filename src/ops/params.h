@@ -394,9 +394,11 @@ static inline int qn_kv_value_part(const qn_kv_form *form)
     return qn_kv_packed(form) ? 3 : 1;
 }
 
-/* `count` rows of q, k and v follow the `offset` tokens of a sequence. */
+/* `count` rows of q, k and v follow the `offset` tokens that are in a cache.
+ * `skipped` tokens of the sequence, a multiple of QN_KV_BLOCK, were dropped
+ * from it: its first ones, or with `keep` those behind the first block. */
 typedef struct qn_kv_step {
-    int offset, count;
+    int offset, count, skipped;
 } qn_kv_step;
 
 /* KV_ATTENTION: inputs q [..., R, heads * head_dim], (k and v [..., R, kv_heads
@@ -410,11 +412,12 @@ typedef struct qn_kv_step {
  * A row at position p (counted from its sequence's beginning) has k turned as
  * by ROPE (unless dims is 0) and stored with v, rounded as the form says; its
  * q, turned too, sees the sequence's keys j <= p, with a window only those of
- * j > p - window.  With a cap, a score s becomes cap * tanh(s / cap). */
+ * j > p - window and of j < keep.  With a cap, a score s becomes
+ * cap * tanh(s / cap). */
 typedef struct qn_kv_params {
     qn_kv_form form;
-    int heads, window;
-    float scale, cap; /* of scores; cap 0: none */
+    int heads, window, keep; /* keep: at most QN_KV_BLOCK */
+    float scale, cap;        /* of scores; cap 0: none */
     bool stored;
     int dims; /* of the rotary embedding */
     bool traditional;

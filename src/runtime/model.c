@@ -24,7 +24,6 @@ enum {
     DEFAULT_PARALLEL = 32,
     DEFAULT_DRAFT = 4,
     DEFAULT_NGRAM = 10,
-    KV_STEP = 256,
     MAX_SMALL_FILE = 64 << 20, /* configurations and templates */
     MAX_TOKENIZER_FILE = 512 << 20
 };
@@ -48,14 +47,6 @@ static qn_status check_options(const quern_options *o)
 {
     if ((int)o->dtype < 0 || o->dtype > QUERN_DTYPE_BF16)
         return bad_option("dtype", "auto, f32, f16 or bf16", o->dtype);
-    qn_kv_scheme scheme;
-    if (o->kv) {
-        qn_status status = qn_kv_scheme_parse(&scheme, o->kv, MLX_FLOAT16);
-        if (status)
-            return qn_fail_where(status, "kv");
-    }
-    if (o->kv_quant_start < 0)
-        return bad_option("kv_quant_start", "0 or more", o->kv_quant_start);
     if (o->ctx < 0)
         return bad_option("ctx", "0 or more", o->ctx);
     if (o->threads < 0 || o->threads > MAX_THREADS)
@@ -70,7 +61,7 @@ static qn_status check_options(const quern_options *o)
         return qn_fail_where(qn_fail(QN_E_ARG, "draft: a model and n-grams "
                                                "exclude each other"),
                              "draft");
-    return QN_OK;
+    return qn_cache_check_options(o);
 }
 
 static mlx_dtype dtype_of(quern_dtype dtype, mlx_dtype automatic)
@@ -392,87 +383,8 @@ static qn_status set_end_ids(quern_model *m, const qn_config *config)
     return status;
 }
 
-/* Layers that store keys and values: those behind them use theirs. */
-static int kv_layers(const qn_config *c)
-{
-    int count = c->layers;
-    while (count && c->layer[count - 1].kv_from != count - 1)
-        count--;
-    return count;
-}
-
-/* The format has no window that moves: such layers stay in floats. */
-static qn_status spare_windows(quern_model *m, const qn_config *c)
-{
-    int spared = 0;
-    m->kv_in_floats = qn_calloc((size_t)c->layers, sizeof *m->kv_in_floats);
-    if (!m->kv_in_floats)
-        return QN_E_NOMEM;
-    for (int i = 0; i < m->kv.layers; i++)
-        spared += m->kv_in_floats[i] = c->layer[i].window != 0;
-    m->kv.in_floats = m->kv_in_floats;
-    if (spared && m->log) {
-        char text[160];
-        snprintf(text, sizeof text,
-                 "kv %s: %d of %d layers have a sliding window and store %s",
-                 m->kv_name, spared, m->kv.layers, dtype_name(m->kv.floats));
-        m->log(m->log_data, QUERN_LOG_WARN, text);
-    }
-    return QN_OK;
-}
-
-/* The heads of each layer; the scheme fits those that are packed. */
-static qn_status set_layers(quern_model *m, const qn_config *c)
-{
-    m->kv_layer = qn_calloc((size_t)m->kv.layers, sizeof *m->kv_layer);
-    m->kv.layer = m->kv_layer;
-    qn_kv_scheme *scheme = &m->kv.scheme;
-    qn_status status = m->kv_layer ? QN_OK : QN_E_NOMEM;
-    int group = 0;
-    for (int i = 0; i < m->kv.layers && !status; i++) {
-        const qn_layer_config *layer = &c->layer[i];
-        m->kv_layer[i] = (qn_kv_layer){layer->kv_heads, layer->head_dim};
-        if (m->kv_in_floats && m->kv_in_floats[i])
-            continue;
-        status = qn_kv_scheme_fit(scheme, layer->head_dim);
-        group = group && group < scheme->group ? group : scheme->group;
-    }
-    scheme->group = group;
-    return status;
-}
-
-static qn_status set_cache(quern_model *m, const qn_config *c,
-                           const quern_options *o)
-{
-    mlx_dtype floats = m->dtype == MLX_BFLOAT16 ? MLX_BFLOAT16 : MLX_FLOAT16;
-    m->kv = (qn_kv_shape){
-        .layers = kv_layers(c),
-        .kv_heads = c->kv_heads,
-        .head_dim = c->head_dim,
-        .scheme = {.dtype = floats},
-        .floats = floats,
-        .step = KV_STEP,
-        .limit = (int)m->ctx,
-    };
-    qn_kv_scheme *scheme = &m->kv.scheme;
-    qn_status status =
-        o->kv ? qn_kv_scheme_parse(scheme, o->kv, floats) : QN_OK;
-    if (status)
-        return qn_fail_where(status, "kv");
-    qn_kv_scheme_name(m->kv_name, scheme);
-    if (scheme->bits || scheme->key_bits)
-        m->kv.start =
-            (int)(o->kv_quant_start < m->ctx ? o->kv_quant_start : m->ctx);
-    else
-        m->kv.floats = scheme->dtype;
-    status = scheme->key_bits ? spare_windows(m, c) : QN_OK;
-    if (!status)
-        status = set_layers(m, c);
-    return status ? qn_fail_where(status, "kv") : QN_OK;
-}
-
 static qn_status set_sizes(quern_model *m, const qn_config *c,
-                           const quern_options *o)
+                           const quern_options *o, const char *dir)
 {
     m->ctx = o->ctx                           ? o->ctx
              : c->max_positions < DEFAULT_CTX ? c->max_positions
@@ -488,7 +400,7 @@ static qn_status set_sizes(quern_model *m, const qn_config *c,
     m->vocab = c->vocab_size;
     int32_t known = qn_tokenizer_count(m->tokenizer);
     m->token_count = known < m->vocab ? known : m->vocab;
-    return set_cache(m, c, o);
+    return qn_cache_set(m, c, o, dir);
 }
 
 static void warn(void *data, qn_log_level level, const char *text)
@@ -557,7 +469,7 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
     if (!status)
         status = set_end_ids(m, config);
     if (!status)
-        status = set_sizes(m, config, options);
+        status = set_sizes(m, config, options, dir);
     return status;
 }
 
@@ -705,8 +617,7 @@ void quern_model_free(quern_model *m)
     if (m->stream.ctx)
         mlx_stream_free(m->stream);
     qn_use_end(m->in_use);
-    qn_free(m->kv_in_floats);
-    qn_free(m->kv_layer);
+    qn_free(m->kv_layers);
     qn_free(m->path);
     qn_free(m);
     mlx_clear_cache();

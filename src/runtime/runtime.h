@@ -1,10 +1,11 @@
 /* runtime.h: what the files of this room know of each other.
  *
- * model.c loads, chat.c renders conversations, session.c computes sequences,
- * scheduler.c decides which ones next, on the model's thread, for feed.c and
- * for job.c, which is one answer: answer.c makes events of tokens (sampler.c
- * picks them, reasoning.c tells thoughts from answers, stops.c ends them),
- * draft.c guesses ahead.  generate.c waits for a job. */
+ * model.c loads, cache.c decides how caches store, chat.c renders
+ * conversations, session.c computes sequences, scheduler.c decides which ones
+ * next, on the model's thread, for feed.c and for job.c, which is one answer:
+ * answer.c makes events of tokens (sampler.c picks them, reasoning.c tells
+ * thoughts from answers, stops.c ends them), draft.c guesses ahead.  generate.c
+ * waits for a job. */
 #ifndef QN_RUNTIME_RUNTIME_H
 #define QN_RUNTIME_RUNTIME_H
 
@@ -38,7 +39,7 @@ typedef struct qn_headers {
 
 struct quern_model {
     char *path;
-    int in_use; /* of qn_use_begin */
+    int in_use;      /* of qn_use_begin */
     qn_model *model; /* NULL: see headers */
     qn_headers headers;
     qn_tokenizer *tokenizer;
@@ -50,8 +51,7 @@ struct quern_model {
     int32_t vocab;       /* logits per position */
     int32_t token_count; /* of these, ids that the tokenizer knows */
     qn_kv_shape kv;
-    bool *kv_in_floats; /* of each layer, for kv; or NULL */
-    qn_kv_layer *kv_layer;
+    qn_kv_layer *kv_layers; /* of it */
     char kv_name[QN_KV_NAME_SIZE];
     mlx_dtype dtype;
     int64_t ctx;
@@ -93,6 +93,15 @@ qn_status qn_resolve(char **path, const char *ref);
 /* Marks a model of the cache as used until qn_use_end; -1 for other paths. */
 int qn_use_begin(const char *path);
 void qn_use_end(int fd);
+
+/* ---- cache.c ---- */
+
+/* Whether the options about caches can be; QN_E_ARG, QN_E_UNSUPPORTED. */
+qn_status qn_cache_check_options(const quern_options *options);
+/* Sets how the model's caches store; dtype and ctx must be known.  `dir` is the
+ * model's directory, NULL for a GGUF file. */
+qn_status qn_cache_set(quern_model *model, const qn_config *config,
+                       const quern_options *options, const char *dir);
 
 /* ---- chat.c ---- */
 

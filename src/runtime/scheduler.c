@@ -69,6 +69,20 @@ static void drop_cancelled(qn_scheduler *s)
             at = &(*at)->next;
 }
 
+/* Rows whose cache has no room for what they are to compute: they fail alone.
+ */
+static void drop_too_long(qn_scheduler *s)
+{
+    for (qn_row **at = &s->rows; *at;) {
+        size_t left = (*at)->count - (*at)->done;
+        qn_status status = qn_kv_cache_check((*at)->session->cache, (int)left);
+        if (status)
+            leave(s, at, status);
+        else
+            at = &(*at)->next;
+    }
+}
+
 /* Moves rows whose turn it is from the queue to *out, and those that were
  * cancelled while they waited to *dropped.  With the lock. */
 static void take_waiting(qn_scheduler *s, qn_row **out, qn_row **dropped)
@@ -305,6 +319,7 @@ static void take_step(qn_scheduler *s)
         return;
     }
     qn_drafts_propose(s->rows, s->count);
+    drop_too_long(s);
     size_t count = plan(s);
     s->stalled = !count && s->count;
     if (!count)

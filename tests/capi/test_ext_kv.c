@@ -19,6 +19,9 @@ int fallback_kv_read(mlx_vector_array *res, const quern_kv_form *form,
 int fallback_kv_write(mlx_vector_array *res, int *capacity,
                       const quern_kv_form *form, const mlx_vector_array planes,
                       const mlx_stream s);
+int fallback_kv_drop(mlx_vector_array *res, int *capacity,
+                     const quern_kv_form *form, const mlx_vector_array old,
+                     int first, int count, int need, const mlx_stream s);
 int fallback_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                           const mlx_array v, const quern_kv_form *form,
                           const quern_kv_step *steps, size_t count,
@@ -75,12 +78,17 @@ typedef struct engine {
     int (*attend)(mlx_array *, mlx_array, mlx_array, mlx_array,
                   const quern_kv_form *, const quern_kv_step *, size_t,
                   const quern_kv_options *, mlx_stream);
+    int (*drop)(mlx_vector_array *, int *, const quern_kv_form *,
+                mlx_vector_array, int, int, int, mlx_stream);
     bool strided; /* rows that are no neighbours */
 } engine;
 
-static const engine own = {quern_kv_room, quern_kv_attention, false};
-static const engine reference = {quern_kv_room, quern_kv_attention, true};
-static const engine fallback = {fallback_kv_room, fallback_kv_attention, false};
+static const engine own = {quern_kv_room, quern_kv_attention, quern_kv_drop,
+                           false};
+static const engine reference = {quern_kv_room, quern_kv_attention,
+                                 quern_kv_drop, true};
+static const engine fallback = {fallback_kv_room, fallback_kv_attention,
+                                fallback_kv_drop, false};
 
 typedef struct sequence {
     mlx_vector_array cache;
@@ -130,8 +138,8 @@ static void run_step(const engine *e, sequence *const *list,
     for (size_t i = 0; i < n; i++) {
         make_room(e, list[i], form, list[i]->length + shares[i].count);
         assert_int_equal(list[i]->length, shares[i].offset);
-        steps[i] =
-            (quern_kv_step){list[i]->cache, list[i]->length, shares[i].count};
+        steps[i] = (quern_kv_step){list[i]->cache, list[i]->length,
+                                   shares[i].count, 0};
         list[i]->length += shares[i].count;
     }
     mlx_array x[3], y = mlx_array_new();
@@ -346,7 +354,10 @@ static void check_truth(const float *found, int id, const sequence *s,
             int from = o->window && t >= o->window ? t - o->window + 1 : 0;
             double sum = sinks ? exp((double)sinks[h]) : 0, most = 0, top = 0;
             double off = 0, longest = 0;
-            for (int j = from; j <= t; j++) {
+            for (int j = 0; j <= t; j++) {
+                p[j] = 0;
+                if (j < from && j >= o->keep)
+                    continue;
                 const double *k = keys + (g * length + j) * DIM;
                 const double *v = values + (g * length + j) * DIM;
                 double score = 0, square = 0;
@@ -365,7 +376,7 @@ static void check_truth(const float *found, int id, const sequence *s,
             }
             for (int i = 0; i < DIM; i++) {
                 double y = 0;
-                for (int j = from; j <= t; j++)
+                for (int j = 0; j <= t; j++)
                     y += p[j] / sum * values[(g * length + j) * DIM + i];
                 double limit = 0x1p-20 * most * (4 + top) +
                                half_unit(dtype) * (fabs(y) + 1e-3);
@@ -434,8 +445,10 @@ static quern_kv_options variant(int n)
     }
     if (n == 2)
         o.window = 150;
-    if (n == 3)
+    if (n == 3) {
         o.window = 7;
+        o.keep = 5;
+    }
     if (n == 5) {
         o.cap = 2;
         o.window = 101;
@@ -550,7 +563,7 @@ static void run_stored(const engine *e, const sequence *s, const share *one,
                        const quern_kv_form *form, const quern_kv_options *o,
                        mlx_dtype dtype, float *out)
 {
-    quern_kv_step step = {s->cache, one->offset, one->count};
+    quern_kv_step step = {s->cache, one->offset, one->count, 0};
     mlx_array q = rows_of(one, 1, 0, dtype), y = mlx_array_new();
     if (e->strided)
         q = spread(q);
@@ -780,6 +793,114 @@ static void test_fallback_planes(void **state)
     free(out);
 }
 
+/* ---- dropped tokens ---- */
+
+/* Rows behind `offset` tokens, of which `skipped` are not in the cache. */
+static void run_behind(const engine *e, const sequence *s, int offset,
+                       int count, int skipped, const quern_kv_form *form,
+                       const quern_kv_options *o, float *out)
+{
+    share one = {.id = 1, .offset = offset, .count = count};
+    quern_kv_step step = {s->cache, offset - skipped, count, skipped};
+    mlx_array x[3], y = mlx_array_new();
+    for (int what = 0; what < 3; what++) {
+        x[what] = rows_of(&one, 1, what, MLX_FLOAT32);
+        if (e->strided)
+            x[what] = spread(x[what]);
+    }
+    check_ok(e->attend(&y, x[0], x[1], x[2], form, &step, 1, o, stream));
+    check_ok(mlx_array_eval(y));
+    memcpy(out, mlx_array_data_float32(y), mlx_array_nbytes(y));
+    for (int what = 0; what < 3; what++)
+        check_ok(mlx_array_free(x[what]));
+    check_ok(mlx_array_free(y));
+}
+
+/* What no row sees can go, and no bit changes. */
+static void check_drop(const engine *e, const quern_kv_form *form, int keep)
+{
+    enum { LENGTH = 400, MORE = 5 };
+    quern_kv_options o = variant(2);
+    o.window = 60;
+    o.keep = keep;
+    float *all = results(LENGTH), *out = results(MORE), *after = results(MORE);
+    sequence s = {{NULL}, 0, 0};
+    make_room(e, &s, form, LENGTH + MORE);
+    run_behind(e, &s, 0, LENGTH, 0, form, &o, all);
+    mlx_vector_array less = mlx_vector_array_new();
+    int capacity = 0, first = keep ? 128 : 0, gone = 256 - first;
+    check_ok(e->drop(&less, &capacity, form, s.cache, first, gone,
+                     LENGTH - gone + MORE, stream));
+    assert_int_equal(capacity, (LENGTH - gone + MORE + 127) / 128 * 128);
+    check_ok(mlx_eval(less));
+    run_behind(e, &s, LENGTH, MORE, 0, form, &o, out);
+    drop_sequence(&s);
+    s.cache = less;
+    run_behind(e, &s, LENGTH, MORE, gone, form, &o, after);
+    assert_memory_equal(out, after, MORE * HEADS * DIM * sizeof *out);
+    drop_sequence(&s);
+    drop_variant(&o);
+    free(all);
+    free(out);
+    free(after);
+}
+
+static void test_tokens_that_nobody_sees_can_be_dropped(void **state)
+{
+    (void)state;
+    static const int some[] = {0, 1, 3, 5, 7};
+    for (int i = 0; i < 5; i++) {
+        check_drop(&own, &forms[some[i]], 0);
+        check_drop(&own, &forms[some[i]], 9);
+        check_drop(&reference, &forms[some[i]], 9);
+        check_drop(&fallback, &forms[some[i]], 0);
+        check_drop(&fallback, &forms[some[i]], 9);
+    }
+}
+
+static void test_wrong_drops_are_refused(void **state)
+{
+    (void)state;
+    const quern_kv_form *form = &forms[1];
+    quern_kv_options o = variant(2);
+    mlx_vector_array cache = mlx_vector_array_new(), none = {NULL};
+    mlx_vector_array out = mlx_vector_array_new();
+    mlx_array x[3], y = mlx_array_new();
+    share one = {.id = 1, .offset = 0, .count = 2};
+    int capacity = 0;
+    check_ok(quern_kv_room(&cache, &capacity, form, none, 300, stream));
+    static const int odd[][3] = {{1, 128, 300},  {0, 127, 300}, {-128, 128, 9},
+                                 {0, 512, 300},  {384, 128, 9}, {256, 0, 128},
+                                 {0, -128, 300}, {0, 0, -1}};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        check_fails(quern_kv_drop(&out, &capacity, form, cache, odd[i][0],
+                                  odd[i][1], odd[i][2], stream),
+                    "[kv_drop]");
+    for (int what = 0; what < 3; what++)
+        x[what] = rows_of(&one, 1, what, MLX_FLOAT32);
+    static const quern_kv_step steps[] = {{{NULL}, 100, 2, 128}, /* seen */
+                                          {{NULL}, 200, 2, 100},
+                                          {{NULL}, 200, 2, -128}};
+    for (size_t i = 0; i < 3; i++) {
+        quern_kv_step step = steps[i];
+        step.cache = cache;
+        check_fails(quern_kv_attention(&y, x[0], x[1], x[2], form, &step, 1, &o,
+                                       stream),
+                    "tokens dropped");
+    }
+    quern_kv_step step = {cache, 200, 2, 0};
+    o.keep = 129;
+    check_fails(
+        quern_kv_attention(&y, x[0], x[1], x[2], form, &step, 1, &o, stream),
+        "found 129");
+    for (int what = 0; what < 3; what++)
+        check_ok(mlx_array_free(x[what]));
+    check_ok(mlx_array_free(y));
+    check_ok(mlx_vector_array_free(cache));
+    check_ok(mlx_vector_array_free(out));
+    drop_variant(&o);
+}
+
 /* ---- memory ---- */
 
 static size_t active_memory(void)
@@ -856,7 +977,7 @@ static void run_rows(sequence *s, const shape *h, const quern_kv_form *f,
                                      MLX_FLOAT32);
         free(rows);
     }
-    quern_kv_step step = {s->cache, begin, end - begin};
+    quern_kv_step step = {s->cache, begin, end - begin, 0};
     check_ok(quern_kv_attention(&y, x[0], x[1], x[2], f, &step, 1, o, stream));
     check_ok(mlx_array_eval(y));
     memcpy(out, mlx_array_data_float32(y), mlx_array_nbytes(y));
@@ -946,7 +1067,7 @@ static void run_with_bad(int length, int piece, const quern_kv_form *form,
                 (int[]){1, bad + 1, width}, 3, step, 3, stream));
             check_ok(mlx_array_free(value));
         }
-        quern_kv_step step = {s.cache, at, count};
+        quern_kv_step step = {s.cache, at, count, 0};
         check_ok(quern_kv_attention(&y, x[0], x[1], x[2], form, &step, 1, o,
                                     stream));
         check_ok(mlx_array_eval(y));
@@ -1048,12 +1169,12 @@ static void test_fallback_refuses(void **state)
     check_ok(fallback_kv_room(&cache, &capacity, form, none, 9, stream));
     const int places[][2] = {{-1, 4}, {125, 4}, {INT_MAX, 4}, {0, INT_MAX}};
     for (int i = 0; i < 4; i++) {
-        quern_kv_step step = {cache, places[i][0], places[i][1]};
+        quern_kv_step step = {cache, places[i][0], places[i][1], 0};
         check_fails(fallback_kv_attention(&y, x[0], x[1], x[2], form, &step, 1,
                                           &o, stream),
                     "do not fit a cache of 128");
     }
-    quern_kv_step step = {cache, 0, 4};
+    quern_kv_step step = {cache, 0, 4, 0};
     for (int heads = -2; heads < 6; heads += 5) {
         o.heads = heads;
         check_fails(fallback_kv_attention(&y, x[0], x[1], x[2], form, &step, 1,
@@ -1117,15 +1238,15 @@ static void test_wrong_calls_are_refused(void **state)
     for (int i = 0; i < 3; i++)
         x[i] = rows_of(&one, 1, i, MLX_FLOAT32);
     quern_kv_options o = variant(1);
-    quern_kv_step step = {cache, 125, 4};
+    quern_kv_step step = {cache, 125, 4, 0};
     check_fails(
         quern_kv_attention(&y, x[0], x[1], x[2], &form, &step, 1, &o, stream),
         "4 tokens behind 125");
-    step = (quern_kv_step){cache, 0, 3};
+    step = (quern_kv_step){cache, 0, 3, 0};
     check_fails(
         quern_kv_attention(&y, x[0], x[1], x[2], &form, &step, 1, &o, stream),
         "3 tokens, found 4");
-    step = (quern_kv_step){cache, 0, 4};
+    step = (quern_kv_step){cache, 0, 4, 0};
     check_fails(
         quern_kv_attention(&y, x[1], x[1], x[2], &form, &step, 1, &o, stream),
         "q of type");
@@ -1177,6 +1298,8 @@ int main(void)
         cmocka_unit_test(test_wrong_planes_are_refused),
         cmocka_unit_test(test_room_does_not_shrink),
         cmocka_unit_test(test_fallback_refuses),
+        cmocka_unit_test(test_tokens_that_nobody_sees_can_be_dropped),
+        cmocka_unit_test(test_wrong_drops_are_refused),
         cmocka_unit_test(test_wrong_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,4 +1,5 @@
-/* The full cache: what is stored, in place, up to the limit. */
+/* Caches: what is stored, in place, up to the limit; what a window leaves;
+ * trimming and clones. */
 #include "support/qn_test.h"
 
 #include "kv/cache.h"
@@ -36,9 +37,9 @@ static size_t active(void)
 static qn_kv_cache *make(int layers, mlx_dtype dtype)
 {
     qn_kv_shape shape = {.layers = layers,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = DIM,
-                         .scheme = {.dtype = dtype},
+                         .every = {.kv_heads = KV_HEADS,
+                                   .head_dim = DIM,
+                                   .scheme = {.dtype = dtype}},
                          .floats = dtype,
                          .step = STEP,
                          .limit = LIMIT};
@@ -99,21 +100,24 @@ static qn_status attend(qn_kv_cache *cache, mlx_array *out, int layer,
                         mlx_array q, mlx_array k, mlx_array v,
                         const qn_attention *how)
 {
-    qn_kv_rows rows = {cache, mlx_array_dim(q, 1)};
+    qn_kv_rows rows = {.cache = cache, .count = mlx_array_dim(q, 1)};
     return qn_kv_attend(&rows, 1, out, layer, q, k, v, how, stream);
 }
 
-static void check_attention(const float *found, int first, int count,
-                            int window, double limit)
+static void check_kept(const float *found, int first, int count, int window,
+                       int keep, double limit)
 {
     for (int h = 0; h < HEADS; h++)
         for (int t = 0; t < count; t++) {
             int position = first + t, g = h / (HEADS / KV_HEADS);
             int from =
                 window && position - window + 1 > 0 ? position - window + 1 : 0;
-            double p[LIMIT], sum = 0;
-            for (int j = from; j <= position; j++) {
+            double p[2 * LIMIT], sum = 0;
+            for (int j = 0; j <= position; j++) {
                 double score = 0;
+                p[j] = 0;
+                if (j < from && j >= keep)
+                    continue;
                 for (int i = 0; i < DIM; i++)
                     score += (double)value_at(0, h, position, i) *
                              value_at(1, g, j, i);
@@ -121,12 +125,18 @@ static void check_attention(const float *found, int first, int count,
             }
             for (int i = 0; i < DIM; i++) {
                 double y = 0;
-                for (int j = from; j <= position; j++)
+                for (int j = 0; j <= position; j++)
                     y += p[j] / sum * value_at(2, g, j, i);
                 double off = fabs(found[(t * HEADS + h) * DIM + i] - y);
                 assert_true(off <= limit);
             }
         }
+}
+
+static void check_attention(const float *found, int first, int count,
+                            int window, double limit)
+{
+    check_kept(found, first, count, window, 0, limit);
 }
 
 /* Gives the cache `count` tokens and checks the attention of each layer. */
@@ -171,9 +181,9 @@ static void test_attention_over_what_was_stored(void **state)
 static void attend_in_pieces(float *out, int position, int piece, int window)
 {
     qn_kv_shape shape = {.layers = 1,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = DIM,
-                         .scheme = {.dtype = MLX_FLOAT32},
+                         .every = {.kv_heads = KV_HEADS,
+                                   .head_dim = DIM,
+                                   .scheme = {.dtype = MLX_FLOAT32}},
                          .floats = MLX_FLOAT32,
                          .step = STEP,
                          .limit = 400};
@@ -253,7 +263,7 @@ static void test_limit_is_kept(void **state)
     mlx_array x = make_part(0, HEADS, 0, 1), kv = make_part(1, KV_HEADS, 0, 1);
     mlx_array out = {NULL};
     qn_attention how = attention(1, 0);
-    check_error(attend(cache, &out, 0, x, kv, kv, &how), QN_E_INTERNAL,
+    check_error(attend(cache, &out, 0, x, kv, kv, &how), QN_E_NOMEM,
                 "room for 300");
     mlx_array_free(x);
     mlx_array_free(kv);
@@ -266,9 +276,9 @@ static void test_tokens_are_written_in_place(void **state)
     /* So much room that a copy would stand out among the scratch memory. */
     enum { ROOM = 16384, BYTES = ROOM * KV_HEADS * DIM * 4 };
     qn_kv_shape shape = {.layers = 1,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = DIM,
-                         .scheme = {.dtype = MLX_FLOAT32},
+                         .every = {.kv_heads = KV_HEADS,
+                                   .head_dim = DIM,
+                                   .scheme = {.dtype = MLX_FLOAT32}},
                          .floats = MLX_FLOAT32,
                          .step = ROOM,
                          .limit = ROOM};
@@ -315,15 +325,15 @@ static void test_room_grows_by_steps(void **state)
 static qn_kv_cache *make_late(const char *kind)
 {
     qn_kv_shape shape = {.layers = 2,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = WIDE,
+                         .every = {.kv_heads = KV_HEADS, .head_dim = WIDE},
                          .start = 20,
                          .floats = MLX_FLOAT16,
                          .step = STEP,
                          .limit = LIMIT};
     qn_kv_cache *cache;
-    check_status(qn_kv_scheme_parse(&shape.scheme, kind, MLX_FLOAT16), QN_OK);
-    check_status(qn_kv_scheme_fit(&shape.scheme, WIDE), QN_OK);
+    check_status(qn_kv_scheme_parse(&shape.every.scheme, kind, MLX_FLOAT16),
+                 QN_OK);
+    check_status(qn_kv_scheme_fit(&shape.every.scheme, WIDE), QN_OK);
     check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
     return cache;
 }
@@ -363,9 +373,9 @@ static double gap(qn_kv_cache *cache, qn_kv_cache *plain, int count)
 static qn_kv_cache *make_plain(void)
 {
     qn_kv_shape shape = {.layers = 2,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = WIDE,
-                         .scheme = {.dtype = MLX_FLOAT16},
+                         .every = {.kv_heads = KV_HEADS,
+                                   .head_dim = WIDE,
+                                   .scheme = {.dtype = MLX_FLOAT16}},
                          .floats = MLX_FLOAT16,
                          .step = STEP,
                          .limit = LIMIT};
@@ -411,16 +421,18 @@ static void test_packing_may_start_late(void **state)
 static void test_some_layers_stay_in_floats(void **state)
 {
     (void)state;
-    static const bool in_floats[] = {true, false};
-    qn_kv_shape shape = {
-        .layers = 2,
-        .kv_heads = KV_HEADS,
-        .head_dim = WIDE,
-        .scheme = {.dtype = MLX_FLOAT16, .key_bits = 8, .value_bits = 3},
-        .floats = MLX_FLOAT16,
-        .in_floats = in_floats,
-        .step = STEP,
-        .limit = LIMIT};
+    static const qn_kv_layer layers[] = {
+        {.kv_heads = KV_HEADS,
+         .head_dim = WIDE,
+         .scheme = {.dtype = MLX_FLOAT16}},
+        {.kv_heads = KV_HEADS,
+         .head_dim = WIDE,
+         .scheme = {.dtype = MLX_FLOAT16, .key_bits = 8, .value_bits = 3}}};
+    qn_kv_shape shape = {.layers = 2,
+                         .layer = layers,
+                         .floats = MLX_FLOAT16,
+                         .step = STEP,
+                         .limit = LIMIT};
     assert_int_equal(qn_kv_token_bytes(&shape), KV_HEADS * (256 + 100));
     qn_kv_cache *cache;
     check_status(qn_kv_cache_new(&cache, &shape), QN_OK);
@@ -447,12 +459,13 @@ static void test_some_layers_stay_in_floats(void **state)
 static void test_layers_have_their_own_heads(void **state)
 {
     (void)state;
-    static const qn_kv_layer layer[] = {{KV_HEADS, DIM}, {1, WIDE}};
+    static const qn_kv_layer layer[] = {
+        {.kv_heads = KV_HEADS,
+         .head_dim = DIM,
+         .scheme = {.dtype = MLX_FLOAT32}},
+        {.kv_heads = 1, .head_dim = WIDE, .scheme = {.dtype = MLX_FLOAT32}}};
     qn_kv_shape shape = {.layers = 2,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = DIM,
                          .layer = layer,
-                         .scheme = {.dtype = MLX_FLOAT32},
                          .floats = MLX_FLOAT32,
                          .step = STEP,
                          .limit = LIMIT};
@@ -493,26 +506,295 @@ static void test_size_of_a_token(void **state)
 {
     (void)state;
     qn_kv_shape shape = {.layers = 30,
-                         .kv_heads = 3,
-                         .head_dim = 64,
-                         .scheme = {.dtype = MLX_FLOAT16},
+                         .every = {.kv_heads = 3,
+                                   .head_dim = 64,
+                                   .scheme = {.dtype = MLX_FLOAT16}},
                          .floats = MLX_FLOAT16,
                          .step = 256,
                          .limit = 8192};
     assert_int_equal(qn_kv_token_bytes(&shape), 30 * 2 * 3 * 64 * 2);
 }
 
+/* ---- windows ---- */
+
+enum { LONG = 2 * LIMIT };
+
+static qn_kv_shape window_shape(const char *kind, int window, int keep,
+                                int head_dim)
+{
+    qn_kv_shape shape = {.layers = 1,
+                         .every = {.kv_heads = KV_HEADS,
+                                   .head_dim = head_dim,
+                                   .window = window,
+                                   .keep = keep},
+                         .floats = MLX_FLOAT16,
+                         .step = STEP,
+                         .limit = LONG};
+    check_status(qn_kv_scheme_parse(&shape.every.scheme, kind, MLX_FLOAT16),
+                 QN_OK);
+    check_status(qn_kv_scheme_fit(&shape.every.scheme, head_dim), QN_OK);
+    if (!shape.every.scheme.bits)
+        shape.floats = shape.every.scheme.dtype;
+    check_status(qn_kv_shape_check(&shape), QN_OK);
+    return shape;
+}
+
+static qn_kv_cache *make_of(const qn_kv_shape *shape)
+{
+    qn_kv_cache *cache;
+    check_status(qn_kv_cache_new(&cache, shape), QN_OK);
+    return cache;
+}
+
+/* Attention of `count` further tokens, at `out`: [count, HEADS, dim]. */
+static void push(qn_kv_cache *cache, int count, int dim, int window, float *out)
+{
+    int first = qn_kv_cache_length(cache);
+    qn_attention how = attention(0.3f, window);
+    how.rope = (qn_kv_rope){dim, false, 1e4F, 1, {NULL}};
+    mlx_array x[3], y = {NULL};
+    for (int i = 0; i < 3; i++)
+        x[i] = dim == DIM ? make_part(i, i ? KV_HEADS : HEADS, first, count)
+                          : make_wide(i, i ? KV_HEADS : HEADS, first, count);
+    check_status(attend(cache, &y, 0, x[0], x[1], x[2], &how), QN_OK);
+    for (int i = 0; i < 3; i++)
+        mlx_array_free(x[i]);
+    check_status(qn_engine(mlx_array_eval(y)), QN_OK);
+    memcpy(out, mlx_array_data_float32(y),
+           (size_t)(count * HEADS * dim) * sizeof *out);
+    mlx_array_free(y);
+    qn_kv_cache_advance(cache, count);
+}
+
+/* Pieces of a sequence of LONG tokens. */
+static const int cuts[][4] = {{LONG}, {1}, {7, 1, 300}, {129, 5}, {64}};
+enum { CUTS = sizeof cuts / sizeof *cuts };
+
+static void push_all(qn_kv_cache *cache, int cut, int length, int dim,
+                     int window, float *out)
+{
+    for (int i = 0, done = qn_kv_cache_length(cache); done < length; i++) {
+        int count = cuts[cut][i % 4] ? cuts[cut][i % 4] : cuts[cut][0];
+        count = count < length - done ? count : length - done;
+        push(cache, count, dim, window, out + done * HEADS * dim);
+        done += count;
+    }
+}
+
+static void check_window(const char *kind, int window, int keep, int dim)
+{
+    size_t size = (size_t)(LONG * HEADS * dim);
+    float *whole = calloc(size, sizeof *whole), *cut = calloc(size, 4);
+    assert_true(whole && cut);
+    qn_kv_shape shape = window_shape(kind, window, keep, dim);
+    qn_kv_shape plain = window_shape(kind, 0, 0, dim);
+    for (int i = 0; i < CUTS; i++) {
+        qn_kv_cache *cache = make_of(&shape);
+        push_all(cache, i, LONG, dim, window, i ? cut : whole);
+        if (i)
+            assert_memory_equal(cut, whole, size * sizeof *cut);
+        qn_kv_cache_free(cache);
+    }
+    if (!keep) { /* a cache that forgets nothing, and a mask */
+        qn_kv_cache *cache = make_of(&plain);
+        push_all(cache, 2, LONG, dim, window, cut);
+        assert_memory_equal(cut, whole, size * sizeof *cut);
+        qn_kv_cache_free(cache);
+    }
+    free(whole);
+    free(cut);
+}
+
+static void test_a_window_has_the_bits_of_a_mask(void **state)
+{
+    (void)state;
+    static const int windows[] = {1, 8, 100, 128, 200};
+    for (int i = 0; i < 5; i++) {
+        check_window("f32", windows[i], 0, DIM);
+        check_window("f16", windows[i], 0, DIM);
+    }
+    check_window("affine8", 100, 0, WIDE);
+    check_window("affine4", 30, 0, WIDE);
+}
+
+static void test_kept_tokens_are_seen_for_good(void **state)
+{
+    (void)state;
+    check_window("f32", 60, 4, DIM);
+    check_window("f16", 130, 128, DIM);
+    check_window("affine8", 90, 4, WIDE);
+    float out[HEADS * DIM];
+    qn_kv_shape shape = window_shape("f32", 40, 4, DIM);
+    qn_kv_cache *cache = make_of(&shape);
+    for (int i = 0; i < LONG; i++) {
+        qn_attention how = attention(0.3f, 0);
+        mlx_array x[3], y = {NULL};
+        for (int j = 0; j < 3; j++)
+            x[j] = make_part(j, j ? KV_HEADS : HEADS, i, 1);
+        check_status(attend(cache, &y, 0, x[0], x[1], x[2], &how), QN_OK);
+        check_status(qn_engine(mlx_array_eval(y)), QN_OK);
+        memcpy(out, mlx_array_data_float32(y), sizeof out);
+        for (int j = 0; j < 3; j++)
+            mlx_array_free(x[j]);
+        mlx_array_free(y);
+        qn_kv_cache_advance(cache, 1);
+        check_kept(out, i, 1, 40, 4, 1e-5);
+    }
+    qn_kv_cache_free(cache);
+}
+
+static void test_memory_of_a_window_is_bounded(void **state)
+{
+    (void)state;
+    static float out[LONG * HEADS * DIM];
+    const size_t token = 2 * KV_HEADS * DIM * 4;
+    qn_kv_shape shape = window_shape("f32", 32, 0, DIM);
+    assert_int_equal(mlx_clear_cache(), 0);
+    size_t before = active();
+    qn_kv_cache *cache = make_of(&shape);
+    for (int i = 0; i < LONG; i++) {
+        push(cache, 1, DIM, 32, out);
+        assert_true(active() - before <= 3 * 128 * token);
+    }
+    qn_kv_cache_reset(cache);
+    /* What a long piece took is given back. */
+    push(cache, LONG - 4, DIM, 32, out);
+    push(cache, 1, DIM, 32, out);
+    assert_true(active() - before <= 3 * 128 * token);
+    qn_kv_cache_free(cache);
+    assert_int_equal(qn_kv_bytes(&shape, 20), 20 * token);
+    assert_int_equal(qn_kv_bytes(&shape, 2000), 32 * token);
+}
+
+/* Trimming goes back over what the window has not let go, with the bits of a
+ * sequence that was never longer. */
+static void test_a_window_can_be_trimmed_a_little(void **state)
+{
+    (void)state;
+    static float whole[LONG * HEADS * DIM], other[LONG * HEADS * DIM];
+    const int keeps[] = {0, 4};
+    for (int k = 0; k < 2; k++) {
+        qn_kv_shape shape = window_shape("f16", 50, keeps[k], DIM);
+        qn_kv_cache *cache = make_of(&shape);
+        push_all(cache, 0, LONG, DIM, 50, whole);
+        qn_kv_cache_reset(cache);
+        for (int length = 60; length < LONG; length += 61) {
+            push_all(cache, 1, length, DIM, 50, other);
+            assert_true(
+                qn_kv_cache_can_trim(cache, length - 64 > 0 ? length - 64 : 0));
+            int back = length - 1 - length % 60;
+            assert_true(qn_kv_cache_trim(cache, back));
+            assert_int_equal(qn_kv_cache_length(cache), back);
+        }
+        push_all(cache, 3, LONG, DIM, 50, other);
+        assert_memory_equal(whole, other, sizeof whole);
+        assert_false(qn_kv_cache_trim(cache, 300));
+        assert_int_equal(qn_kv_cache_length(cache), LONG);
+        assert_true(qn_kv_cache_trim(cache, 0));
+        qn_kv_cache_free(cache);
+    }
+}
+
+/* ---- clones ---- */
+
+static void test_a_clone_goes_its_own_way(void **state)
+{
+    (void)state;
+    static float whole[LONG * HEADS * DIM], other[LONG * HEADS * DIM];
+    const int windows[] = {0, 40};
+    for (int w = 0; w < 2; w++) {
+        qn_kv_shape shape = window_shape("f16", windows[w], 0, DIM);
+        qn_kv_cache *cache = make_of(&shape), *clone = NULL;
+        push_all(cache, 0, 300, DIM, windows[w], whole);
+        size_t before = active();
+        check_status(qn_kv_cache_clone(&clone, cache), QN_OK);
+        assert_int_equal(active(), before);
+        push_all(cache, 1, 400, DIM, windows[w], whole);
+        assert_int_equal(qn_kv_cache_length(clone), 300);
+        push_all(clone, 2, 400, DIM, windows[w], other);
+        assert_memory_equal(whole + 300 * HEADS * DIM,
+                            other + 300 * HEADS * DIM,
+                            100 * HEADS * DIM * sizeof *whole);
+        qn_kv_cache_free(cache);
+        push(clone, 1, DIM, windows[w], other);
+        qn_kv_cache_free(clone);
+    }
+}
+
+static void test_a_state_has_no_way_back(void **state)
+{
+    (void)state;
+    qn_kv_layer layers[2] = {{.recurrence = {3, 4, 2, 2, 2}}, {.kv_heads = 0}};
+    qn_kv_shape shape = {.layers = 2,
+                         .layer = layers,
+                         .floats = MLX_FLOAT16,
+                         .step = STEP,
+                         .limit = LIMIT};
+    qn_kv_cache *cache = make_of(&shape), *clone = NULL;
+    mlx_array conv = {NULL}, matrix = {NULL};
+    check_status(qn_kv_state_get(cache, 0, &conv, &matrix, stream), QN_OK);
+    check_status(qn_engine(mlx_array_eval(conv)), QN_OK);
+    assert_int_equal(mlx_array_size(conv), 12);
+    assert_int_equal(mlx_array_size(matrix), 8);
+    assert_true(mlx_array_data_float32(conv)[11] == 0);
+    mlx_array one = mlx_array_new_float(1), more = {NULL};
+    assert_int_equal(mlx_add(&more, conv, one, stream), 0);
+    check_status(qn_kv_state_set(cache, 0, more, matrix), QN_OK);
+    qn_kv_cache_advance(cache, 5);
+    assert_true(qn_kv_cache_can_trim(cache, 5));
+    assert_false(qn_kv_cache_trim(cache, 4));
+    check_status(qn_kv_cache_clone(&clone, cache), QN_OK);
+    qn_kv_cache_reset(cache);
+    check_status(qn_kv_state_get(clone, 0, &conv, &matrix, stream), QN_OK);
+    check_status(qn_engine(mlx_array_eval(conv)), QN_OK);
+    assert_true(mlx_array_data_float32(conv)[11] == 1);
+    assert_int_equal(qn_kv_cache_length(clone), 5);
+    assert_int_equal(qn_kv_token_bytes(&shape), 0);
+    assert_int_equal(qn_kv_bytes(&shape, 7), 20 * sizeof(float));
+    mlx_array_free(conv);
+    mlx_array_free(matrix);
+    mlx_array_free(one);
+    mlx_array_free(more);
+    qn_kv_cache_free(cache);
+    qn_kv_cache_free(clone);
+}
+
+static void test_growth_ends_where_it_was_admitted(void **state)
+{
+    (void)state;
+    qn_kv_cache *cache = make(1, MLX_FLOAT32);
+    qn_kv_cache_admit(cache, 12);
+    step(cache, 1, 10, 0, 1e-5);
+    check_status(qn_kv_cache_check(cache, 2), QN_OK);
+    check_error(qn_kv_cache_check(cache, 3), QN_E_NOMEM,
+                "room for 12 tokens, asked for 13");
+    qn_kv_cache_admit(cache, 5000);
+    check_error(qn_kv_cache_check(cache, LIMIT), QN_E_NOMEM, "room for 300");
+    qn_kv_cache_free(cache);
+}
+
+static void test_shapes_that_can_not_be_are_refused(void **state)
+{
+    (void)state;
+    qn_kv_shape shape = {.layers = 2, .every = {.window = 0, .keep = 4}};
+    check_error(qn_kv_shape_check(&shape), QN_E_ARG, "layer 0");
+    shape.every = (qn_kv_layer){.window = 9, .keep = 129};
+    check_error(qn_kv_shape_check(&shape), QN_E_ARG, "at most 128");
+    shape.every = (qn_kv_layer){.kv_heads = 1, .recurrence = {1, 1, 1, 1, 1}};
+    check_error(qn_kv_shape_check(&shape), QN_E_ARG, "both");
+}
+
 static qn_status attend_scenario(void)
 {
     qn_kv_shape shape = {.layers = 1,
-                         .kv_heads = KV_HEADS,
-                         .head_dim = DIM,
-                         .scheme = {.dtype = MLX_FLOAT16},
+                         .every = {.kv_heads = KV_HEADS,
+                                   .head_dim = DIM,
+                                   .scheme = {.dtype = MLX_FLOAT16}},
                          .floats = MLX_FLOAT16,
                          .step = STEP,
                          .limit = LIMIT};
     static const float zeros[HEADS * 140 * DIM];
-    qn_kv_rows rows[2] = {{NULL, 20}, {NULL, 120}};
+    qn_kv_rows rows[2] = {{.count = 20}, {.count = 120}};
     qn_status status = qn_kv_cache_new(&rows[0].cache, &shape);
     if (!status)
         status = qn_kv_cache_new(&rows[1].cache, &shape);
@@ -561,6 +843,14 @@ int main(void)
         cmocka_unit_test(test_some_layers_stay_in_floats),
         cmocka_unit_test(test_layers_have_their_own_heads),
         cmocka_unit_test(test_size_of_a_token),
+        cmocka_unit_test(test_a_window_has_the_bits_of_a_mask),
+        cmocka_unit_test(test_kept_tokens_are_seen_for_good),
+        cmocka_unit_test(test_memory_of_a_window_is_bounded),
+        cmocka_unit_test(test_a_window_can_be_trimmed_a_little),
+        cmocka_unit_test(test_a_clone_goes_its_own_way),
+        cmocka_unit_test(test_a_state_has_no_way_back),
+        cmocka_unit_test(test_growth_ends_where_it_was_admitted),
+        cmocka_unit_test(test_shapes_that_can_not_be_are_refused),
         cmocka_unit_test(test_memory_may_run_out),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);

@@ -8,6 +8,8 @@
 
 #include "base/safetensors.h"
 #include "kv/engine.h"
+#include "kv/file.h"
+#include "model/family.h"
 #include "model/model.h"
 
 #include <dirent.h>
@@ -71,6 +73,7 @@ typedef struct loaded {
     qn_model *model;
     mlx_stream stream;
     int vocab, budget;
+    qn_kv_layer *layers;
 } loaded;
 
 static qn_status read_config(qn_config *out, const qn_weights *weights,
@@ -101,6 +104,13 @@ static loaded load(const char *path, const golden *g, bool int8)
         .dtype = MLX_FLOAT32, .int8 = int8, .stream = m.stream};
     check_status(qn_model_load(&m.model, weights, &config, &options), QN_OK);
     qn_weights_free(weights);
+    const qn_config *c = qn_model_config(m.model);
+    m.layers = qn_calloc((size_t)c->layers, sizeof *m.layers);
+    assert_non_null(m.layers);
+    for (int i = 0; i < c->layers; i++) {
+        qn_family_cache(c, i, &m.layers[i]);
+        m.layers[i].scheme.dtype = MLX_FLOAT32;
+    }
     return m;
 }
 
@@ -108,6 +118,7 @@ static void unload(loaded *m)
 {
     qn_model_free(m->model);
     mlx_stream_free(m->stream);
+    qn_free(m->layers);
 }
 
 static qn_kv_cache *new_cache(const loaded *m)
@@ -115,9 +126,7 @@ static qn_kv_cache *new_cache(const loaded *m)
     const qn_config *c = qn_model_config(m->model);
     qn_kv_cache *cache;
     qn_kv_shape shape = {.layers = c->layers,
-                         .kv_heads = c->kv_heads,
-                         .head_dim = c->head_dim,
-                         .scheme = {.dtype = MLX_FLOAT32},
+                         .layer = m->layers,
                          .floats = MLX_FLOAT32,
                          .step = 16,
                          .limit = 256};
@@ -219,15 +228,54 @@ static void check_trim(const loaded *m, const golden *g, const float *whole)
     size_t size = PROMPT * (size_t)g->vocab;
     float *parts = malloc(size * sizeof *parts);
     assert_non_null(parts);
-    qn_kv_cache *cache = new_cache(m);
-    feed(m, cache, g->ids, PROMPT, PROMPT, parts);
-    assert_true(qn_kv_cache_trim(cache, TRIM));
+    qn_kv_cache *cache = new_cache(m), *before = NULL;
+    feed(m, cache, g->ids, TRIM, TRIM, parts);
+    check_status(qn_kv_cache_clone(&before, cache), QN_OK);
+    feed(m, cache, g->ids + TRIM, PROMPT - TRIM, PROMPT, parts);
+    /* Where a state can't go back, a clone has to. */
+    bool trimmed = qn_kv_cache_trim(cache, TRIM);
+    for (int i = 0; i < qn_model_config(m->model)->layers && !trimmed; i++)
+        trimmed = m->layers[i].recurrence.channels > 0;
+    assert_true(trimmed);
+    if (qn_kv_cache_length(cache) != TRIM) {
+        qn_kv_cache_free(cache);
+        cache = before;
+        before = NULL;
+    }
+    qn_kv_cache_free(before);
     memset(parts, 0, size * sizeof *parts);
     feed(m, cache, g->ids + TRIM, PROMPT - TRIM, 20, parts);
     if (memcmp(parts, whole + (size_t)TRIM * (size_t)g->vocab,
                (size_t)(PROMPT - TRIM) * (size_t)g->vocab * sizeof *parts))
         fail_msg("after a trim the bits are others");
     qn_kv_cache_free(cache);
+    free(parts);
+}
+
+/* Saved, and gone on with from the file. */
+static void check_disk(const loaded *m, const golden *g, const float *whole)
+{
+    size_t row = (size_t)g->vocab;
+    float *parts = malloc(PROMPT * row * sizeof *parts);
+    assert_non_null(parts);
+    char *dir = temp_dir_new(), *path = qn_path_join(dir, "kv.safetensors");
+    qn_kv_cache *one = new_cache(m), *other = new_cache(m);
+    int32_t *ids = NULL;
+    feed(m, one, g->ids, TRIM, TRIM, parts);
+    check_status(qn_kv_cache_save(one, path, g->ids, NULL, 0, m->stream),
+                 QN_OK);
+    check_status(qn_kv_cache_load(other, path, &ids, NULL, 0, m->stream),
+                 QN_OK);
+    assert_memory_equal(ids, g->ids, TRIM * sizeof *ids);
+    feed(m, other, g->ids + TRIM, PROMPT - TRIM, 20, parts);
+    if (memcmp(parts, whole + TRIM * row,
+               (PROMPT - TRIM) * row * sizeof *parts))
+        fail_msg("from disk the bits are others");
+    qn_kv_cache_free(one);
+    qn_kv_cache_free(other);
+    qn_free(ids);
+    qn_free(path);
+    temp_dir_remove(dir);
     free(parts);
 }
 
@@ -250,7 +298,9 @@ static void check_batch(const loaded *m, const golden *g, const float *whole)
         to += n;
         for (int i = 0; i < LAST; i++)
             *to++ = g->ids[(7 * i + at) % PROMPT];
-        qn_kv_rows rows[] = {{a, FIRST}, {b, n}, {c, LAST}};
+        qn_kv_rows rows[] = {{.cache = a, .count = FIRST},
+                             {.cache = b, .count = n},
+                             {.cache = c, .count = LAST}};
         compute(m, rows, 3, ids, out);
         if (memcmp(out + FIRST * row, whole + (size_t)at * row,
                    (size_t)n * row * sizeof *out) != 0)
@@ -283,6 +333,7 @@ static void check_way(const char *path, const golden *g, bool int8)
     qn_kv_cache_free(cache);
     check_pieces(&m, g, whole);
     check_trim(&m, g, whole);
+    check_disk(&m, g, whole);
     check_batch(&m, g, whole);
     free(whole);
     unload(&m);

@@ -37,9 +37,9 @@ static qn_status load(loaded *out, const char *path, mlx_dtype dtype,
     }
     *out = (loaded){.vocab = config.vocab_size};
     qn_kv_shape shape = {.layers = config.layers,
-                         .kv_heads = config.kv_heads,
-                         .head_dim = config.head_dim,
-                         .scheme = {.dtype = kv},
+                         .every = {.kv_heads = config.kv_heads,
+                                   .head_dim = config.head_dim,
+                                   .scheme = {.dtype = kv}},
                          .floats = kv,
                          .step = 16,
                          .limit = 256};

@@ -1,12 +1,14 @@
 /* Several sequences side by side, on the tiny model of the fixtures. */
 #include "support/qn_feed.h"
 
+#include "runtime/runtime.h"
+
 /* A way to load a model. */
 typedef struct way {
     const char *fixture;
     quern_dtype dtype;
     const char *kv;
-    int64_t start;
+    int64_t start, most;
 } way;
 
 static const way plain = {.fixture = "tiny"};
@@ -23,6 +25,7 @@ static quern_model *load(const way *how, int chunk)
     options.dtype = how->dtype;
     options.kv = how->kv;
     options.kv_quant_start = how->start;
+    options.max_kv_size = how->most;
     options.prefill_chunk = chunk;
     check_feed(quern_model_load(&model, path, &options, &error_));
     qn_free(path);
@@ -35,13 +38,15 @@ static void test_rows_are_those_alone(void **state)
     /* Where packing starts late, sequences of one step are stored in two
      * ways. */
     static const way types[] = {
-        {"tiny", QUERN_DTYPE_AUTO, NULL, 0},
-        {"tiny", QUERN_DTYPE_F32, "f32", 0},
-        {"tiny", QUERN_DTYPE_BF16, NULL, 0},
-        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 0},
-        {"tiny_h64", QUERN_DTYPE_AUTO, "affine4", 9},
-        {"tiny_h64", QUERN_DTYPE_F32, "turbo", 0},
-        {"tiny_h64", QUERN_DTYPE_AUTO, "turbo:k4v5", 20},
+        {"tiny", QUERN_DTYPE_AUTO, NULL, 0, 0},
+        {"tiny", QUERN_DTYPE_F32, "f32", 0, 0},
+        {"tiny", QUERN_DTYPE_BF16, NULL, 0, 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 0, 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine4", 9, 0},
+        {"tiny_h64", QUERN_DTYPE_F32, "turbo", 0, 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "turbo:k4v5", 20, 0},
+        {"tiny", QUERN_DTYPE_F32, "f32", 0, 12},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 9, 17},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         /* A chunk of 12 cuts prompts while others decode. */
@@ -92,9 +97,9 @@ static void test_tokens_are_dropped(void **state)
     (void)state;
     static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     static const way types[] = {
-        {"tiny_h64", QUERN_DTYPE_AUTO, "f16", 0},
-        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 0},
-        {"tiny_h64", QUERN_DTYPE_AUTO, "turbo", 9},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "f16", 0, 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "affine8", 0, 0},
+        {"tiny_h64", QUERN_DTYPE_AUTO, "turbo", 9, 0},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         quern_model *model = load(&types[i], 0);
@@ -178,9 +183,36 @@ static qn_status feed_scenario(void)
 static void test_memory_may_run_out(void **state)
 {
     (void)state;
-    scarce = load(&(way){"tiny", QUERN_DTYPE_F32, "f16", 0}, 0);
+    scarce = load(&(way){"tiny", QUERN_DTYPE_F32, "f16", 0, 0}, 0);
     each_alloc_may_fail(feed_scenario);
     quern_model_free(scarce);
+}
+
+/* A sequence that is not to grow fails alone. */
+static void test_one_without_room_fails_alone(void **state)
+{
+    (void)state;
+    quern_model *model = load(&plain, 4);
+    quern_session *s[2];
+    quern_error error_;
+    static const int32_t ids[] = {5, 6, 7, 8, 9, 10};
+    for (int i = 0; i < 2; i++)
+        check_feed(quern_session_new(&s[i], model, &error_));
+    qn_kv_cache_admit(s[0]->cache, 8);
+    for (int round = 0; round < 2; round++) {
+        quern_feed items[2] = {{s[0], ids, 6, QUERN_OK},
+                               {s[1], ids, 6, QUERN_OK}};
+        quern_status expected = round ? QUERN_E_NOMEM : QUERN_OK;
+        assert_int_equal(quern_sessions_feed(items, 2, &error_), expected);
+        assert_int_equal(items[0].status, expected);
+        assert_int_equal(items[1].status, QUERN_OK);
+    }
+    assert_non_null(strstr(error_.message, "room for 8 tokens, asked for 12"));
+    assert_int_equal(quern_session_length(s[0]), 6);
+    assert_int_equal(quern_session_length(s[1]), 12);
+    for (int i = 0; i < 2; i++)
+        quern_session_free(s[i]);
+    quern_model_free(model);
 }
 
 int main(void)
@@ -191,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_tokens_are_dropped),
         cmocka_unit_test(test_wrong_items_are_refused),
         cmocka_unit_test(test_memory_may_run_out),
+        cmocka_unit_test(test_one_without_room_fails_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,12 +160,14 @@ static void turn_queries(const kv_run *run, size_t row, const row_room *room)
     }
 }
 
-static void store_row(const kv_run *run, size_t row, int sequence, int position,
+/* `place` is the row's in the cache; its position counts dropped tokens. */
+static void store_row(const kv_run *run, size_t row, int sequence, int place,
                       const row_room *room)
 {
     const qn_kv_params *p = run->p;
     size_t bytes = (size_t)p->form.head_dim * qn_dtype_size(run->type);
     size_t heads = (size_t)p->form.kv_heads;
+    int position = place + p->steps[sequence].skipped;
     qn_array *const *arrays =
         run->caches + (size_t)sequence * (size_t)qn_kv_parts(&p->form);
     if (p->dims)
@@ -184,10 +186,10 @@ static void store_row(const kv_run *run, size_t row, int sequence, int position,
         k = as_stored(run, k, room, room->stored[0]);
         v = as_stored(run, v, room, room->stored[1]);
         if (run->turbo) {
-            put_turbo(run, arrays, true, (int)h, position, k);
-            put_turbo(run, arrays, false, (int)h, position, v);
+            put_turbo(run, arrays, true, (int)h, place, k);
+            put_turbo(run, arrays, false, (int)h, place, v);
         } else {
-            qn_kv_put(&p->form, arrays, (int)h, position, k, v);
+            qn_kv_put(&p->form, arrays, (int)h, place, k, v);
         }
     }
 }
@@ -269,7 +271,7 @@ static void set_up_part(const kv_run *run, qn_attention_part *part, int i,
     qn_kv_step step = p->steps[i];
     /* Blocks that no row of this step sees are left out; whole ones, so that
      * sums are grouped as they would be with them. */
-    int skip = p->window && step.offset >= p->window
+    int skip = p->window && !p->keep && step.offset >= p->window
                    ? (step.offset - p->window + 1) / QN_KV_BLOCK * QN_KV_BLOCK
                    : 0;
     *part = (qn_attention_part){
@@ -286,6 +288,7 @@ static void set_up_part(const kv_run *run, qn_attention_part *part, int i,
                 .cap = p->cap,
                 .causal = true,
                 .window = (size_t)p->window,
+                .keep = (size_t)p->keep,
                 .q_type = run->type,
                 .out_type = run->type,
                 .q = (run->turned ? run->turned : run->q) + at,

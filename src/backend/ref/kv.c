@@ -16,8 +16,8 @@ typedef struct job {
     const qn_array *in[3]; /* q, k, v */
     const qn_array *freqs, *sinks;
     qn_array *out;
-    qn_array *const *arrays; /* of the present sequence */
-    int row, position;
+    qn_array *const *arrays;  /* of the present sequence */
+    int row, place, position; /* in the cache, in the sequence */
     float *q, *k, *v, *cosine, *sine;
     double *scores, *sum;
 } job;
@@ -87,7 +87,7 @@ static void store_head(const job *j, int head)
         qn_floats_store(j->q, f->dtype, 1, j->v, d);
         memcpy(j->v, j->q, d * sizeof(float));
     }
-    qn_kv_put(f, j->arrays, head, j->position, j->k, j->v);
+    qn_kv_put(f, j->arrays, head, j->place, j->k, j->v);
 }
 
 /* The key or value of a token, as stored; that of a turbo cache rotated. */
@@ -107,17 +107,24 @@ static void load_token(const job *j, float *to, bool key, int head, int token)
                    (size_t)f->head_dim);
 }
 
+/* The first token that a row sees from `t` on. */
+static int next_seen(const job *j, int t)
+{
+    const qn_kv_params *p = j->p;
+    bool narrow = p->window && j->place >= p->window;
+    int from = narrow ? j->place - p->window + 1 : 0;
+    return t < p->keep || t > from ? t : from;
+}
+
 static void attend_head(const job *j, int head)
 {
     const qn_kv_params *p = j->p;
     int d = p->form.head_dim, kv = head / (p->heads / p->form.kv_heads);
-    int from =
-        p->window && j->position >= p->window ? j->position - p->window + 1 : 0;
     double top = -INFINITY, total = 0;
     float sink = 0;
     load_head(j, j->q, 0, head);
     turn(j, j->q);
-    for (int t = from; t <= j->position; t++) {
+    for (int t = next_seen(j, 0); t <= j->place; t = next_seen(j, t + 1)) {
         double score = 0;
         load_token(j, j->k, true, kv, t);
         for (int i = 0; i < d; i++)
@@ -135,7 +142,7 @@ static void attend_head(const job *j, int head)
         total = exp((double)sink - top);
     }
     memset(j->sum, 0, (size_t)d * sizeof *j->sum);
-    for (int t = from; t <= j->position; t++) {
+    for (int t = next_seen(j, 0); t <= j->place; t = next_seen(j, t + 1)) {
         double weight = exp(j->scores[t] - top);
         total += weight;
         load_token(j, j->v, false, kv, t);
@@ -153,7 +160,8 @@ static void attend_head(const job *j, int head)
 static void run_sequence(job *j, qn_kv_step step)
 {
     for (int t = 0; t < step.count; t++) {
-        j->position = step.offset + t;
+        j->place = step.offset + t;
+        j->position = j->place + step.skipped;
         find_angles(j);
         for (int h = 0; h < j->p->form.kv_heads && !j->p->stored; h++)
             store_head(j, h);

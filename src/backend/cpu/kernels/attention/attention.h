@@ -57,6 +57,7 @@ typedef struct qn_attention {
     float cap;     /* a score s becomes cap tanh(s / cap); 0: it stays */
     bool causal;   /* query i sees keys up to i + keys - queries */
     size_t window; /* 0, or of these only the last so many */
+    size_t keep;   /* and the first so many, at most a chunk */
     qn_dtype q_type, k_type, v_type, out_type, mask_type;
     const void *q;
     int64_t q_query, q_head;

@@ -1,0 +1,21 @@
+/* rotating.c: what a window leaves of a sequence.
+ *
+ * Storage moves by whole blocks of 128 tokens, the unit in which attention adds
+ * its sums: so a row has the bits that it has with everything still there.  The
+ * token at position p sees those from p - window + 1 on, and the first `keep`,
+ * for which the first block stays. */
+#include "kinds.h"
+
+int qn_kv_window_base(const qn_kv_window *w, int length, int slack)
+{
+    int first = length - slack - w->window + 1;
+    if (!w->window || first <= 0)
+        return 0;
+    int blocks = first / QN_KV_DROP_UNIT - (w->keep ? 1 : 0);
+    return blocks > 0 ? blocks * QN_KV_DROP_UNIT : 0;
+}
+
+bool qn_kv_window_allows(const qn_kv_window *w, int length, int base)
+{
+    return base <= qn_kv_window_base(w, length, 0);
+}
