@@ -185,7 +185,7 @@ void qn_config_read_sizes(qn_config *c, qn_source *s)
         qn_source_missing(s, "rms_norm_eps",
                           "attention.layer_norm_rms_epsilon");
     qn_read_int(s, &c->sliding_window, "sliding_window",
-                "attention.sliding_window", 1, QN_MAX_DIM);
+                "attention.sliding_window", 0, QN_MAX_DIM);
 }
 
 void qn_config_set_windows(qn_config *c, bool (*sliding)(int layer))
@@ -204,6 +204,12 @@ void qn_config_read_moe(qn_config *c, qn_source *s)
               m->count > 0 ? m->count : 1);
     read_size(s, &m->intermediate, "moe_intermediate_size",
               "expert_feed_forward_length", QN_MAX_DIM);
+}
+
+void qn_config_all_sparse(qn_config *c)
+{
+    for (int i = 0; i < c->layers; i++)
+        c->layer[i].sparse = true;
 }
 
 /* ---- rules ---- */

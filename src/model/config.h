@@ -65,6 +65,7 @@ typedef struct qn_layer_config {
     int window; /* 0: full attention */
     int kv_heads, head_dim;
     int kv_from; /* whose keys and values it reads: its own number */
+    bool sparse; /* its MLP is experts */
 } qn_layer_config;
 
 /* Experts; none where `count` is 0.  Read by qn_config_moe. */
@@ -117,6 +118,8 @@ void qn_config_set_windows(qn_config *config, bool (*sliding)(int layer));
  * *rope, whose dims follow from head_dim and the part that is turned. */
 void qn_read_rope(qn_source *source, qn_rope_config *rope,
                   const qn_json *object, int head_dim);
+/* Makes all layers those that have experts. */
+void qn_config_all_sparse(qn_config *config);
 /* Reads `moe`: number, number used and width of experts by the names that are
  * common; the number is needed, and so are the others but where *moe has them
  * already. */

@@ -252,13 +252,23 @@ static qn_status load_matrices(qn_loader *l, layer_weights *w, int i)
         qn_matrix_spec spec;
         const char *name;
     } all[] = {
-        {&w->q, {width, c->hidden, false, 0, true}, "self_attn.q_proj"},
-        {&w->k, {kv, c->hidden, false, 0, true}, "self_attn.k_proj"},
-        {&w->v, {kv, c->hidden, false, 0, true}, "self_attn.v_proj"},
-        {&w->o, {c->hidden, width, false, 0, false}, "self_attn.o_proj"},
-        {&w->gate, {inner, c->hidden, false, 0, true}, "mlp.gate_proj"},
-        {&w->up, {inner, c->hidden, false, 0, true}, "mlp.up_proj"},
-        {&w->down, {c->hidden, inner, false, 0, false}, "mlp.down_proj"},
+        {&w->q,
+         {.rows = width, .cols = c->hidden, .grouped = true},
+         "self_attn.q_proj"},
+        {&w->k,
+         {.rows = kv, .cols = c->hidden, .grouped = true},
+         "self_attn.k_proj"},
+        {&w->v,
+         {.rows = kv, .cols = c->hidden, .grouped = true},
+         "self_attn.v_proj"},
+        {&w->o, {.rows = c->hidden, .cols = width}, "self_attn.o_proj"},
+        {&w->gate,
+         {.rows = inner, .cols = c->hidden, .grouped = true},
+         "mlp.gate_proj"},
+        {&w->up,
+         {.rows = inner, .cols = c->hidden, .grouped = true},
+         "mlp.up_proj"},
+        {&w->down, {.rows = c->hidden, .cols = inner}, "mlp.down_proj"},
     };
     qn_status status = QN_OK;
     for (size_t n = 0; n < sizeof all / sizeof *all && !status; n++)
@@ -276,7 +286,7 @@ static qn_status load_matrices(qn_loader *l, layer_weights *w, int i)
 static qn_status load_ends(gemma *m, qn_loader *l)
 {
     const qn_config *c = l->config;
-    qn_matrix_spec spec = {c->vocab_size, c->hidden, false, 0, false};
+    qn_matrix_spec spec = {.rows = c->vocab_size, .cols = c->hidden};
     m->tied =
         c->tied == 1 || (c->tied < 0 && !qn_loader_has(l, "lm_head.weight"));
     qn_status status =

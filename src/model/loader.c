@@ -34,8 +34,19 @@ void qn_matrix_clear(qn_matrix *m)
     qn_panels_clear(&m->panels);
 }
 
+/* Rows of a tensor as a tensor of its own; its name is the tensor's. */
+struct qn_weight_part {
+    qn_weight weight;
+    struct qn_weight_part *next;
+};
+
 void qn_loader_clear(qn_loader *loader)
 {
+    while (loader->parts) {
+        struct qn_weight_part *next = loader->parts->next;
+        qn_free(loader->parts);
+        loader->parts = next;
+    }
     qn_buf_free(&loader->missing);
 }
 
@@ -159,6 +170,62 @@ static qn_status bad_type(const qn_loader *loader, const qn_weight *w,
                            "tensor %s: expected %s, found type %s", w->name,
                            expected, qn_weight_type_name(loader->weights, w)),
                    w->name);
+}
+
+/* A copy of `whole` that lives as long as the loader; NULL: no memory. */
+static qn_weight *new_part(qn_loader *loader, const qn_weight *whole)
+{
+    struct qn_weight_part *part = qn_calloc(1, sizeof *part);
+    if (!part)
+        return NULL;
+    part->weight = *whole;
+    part->next = loader->parts;
+    loader->parts = part;
+    return &part->weight;
+}
+
+/* A vector as a matrix of one row. */
+static qn_status as_row(qn_loader *loader, const qn_weight **w)
+{
+    qn_weight *row = new_part(loader, *w);
+    if (!row)
+        return QN_E_NOMEM;
+    row->ndim = 2;
+    row->shape[1] = row->shape[0];
+    row->shape[0] = 1;
+    *w = row;
+    return QN_OK;
+}
+
+/* Makes *w, of any shape with `m->of_rows` rows of all axes but the last, the
+ * rows that are `m`, if m is a part; `vector`: entries instead of rows. */
+static qn_status take_part(qn_loader *loader, const qn_weight **w,
+                           const qn_matrix *m, bool vector)
+{
+    const qn_weight *whole = *w;
+    if (!whole || (!m->of_rows && !(m->vector && !vector && whole->ndim == 1)))
+        return QN_OK;
+    if (!m->of_rows)
+        return as_row(loader, w);
+    int ndim = vector ? whole->ndim : whole->ndim - 1;
+    int64_t rows = 1, cols = vector ? 1 : whole->shape[ndim < 0 ? 0 : ndim];
+    /* Sizes of a parsed header do not overflow. */
+    for (int i = 0; i < ndim; i++)
+        rows *= whole->shape[i];
+    if (ndim < 1 || rows != m->of_rows)
+        return check_shape(loader, whole, (int64_t[]){m->of_rows, cols},
+                           vector ? 1 : 2);
+    qn_weight *part = new_part(loader, whole);
+    if (!part)
+        return QN_E_NOMEM;
+    size_t row = whole->data.size / (size_t)rows;
+    part->ndim = vector ? 1 : 2;
+    part->shape[0] = m->rows;
+    part->shape[1] = cols;
+    part->data = (qn_bytes){whole->data.data + (size_t)m->first_row * row,
+                            (size_t)m->rows * row};
+    *w = part;
+    return QN_OK;
 }
 
 /* The array type of a tensor that is loaded as it is; false for others. */
@@ -319,14 +386,17 @@ static const char *dtype_name(mlx_dtype dtype)
                                    : "integer";
 }
 
+/* `of`: the matrix that it is the bias of, or NULL. */
 static qn_status load_vector(qn_loader *loader, mlx_array *out, int size,
                              const char *name, const uint32_t *source_row,
-                             mlx_dtype dtype)
+                             mlx_dtype dtype, const qn_matrix *of)
 {
     const qn_weight *w = take(loader, name);
     if (!w)
         return QN_OK;
-    qn_status status = check_shape(loader, w, (int64_t[]){size}, 1);
+    qn_status status = of ? take_part(loader, &w, of, true) : QN_OK;
+    if (!status)
+        status = check_shape(loader, w, (int64_t[]){size}, 1);
     if (!status)
         status = fail_at(loader, float_array(loader, out, w, source_row, dtype),
                          name);
@@ -344,8 +414,9 @@ qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
     va_start(args, fmt);
     qn_status status = format_name(name, fmt, args);
     va_end(args);
-    return status ? status
-                  : load_vector(loader, out, size, name, NULL, MLX_FLOAT32);
+    return status
+               ? status
+               : load_vector(loader, out, size, name, NULL, MLX_FLOAT32, NULL);
 }
 
 static qn_status add_shift(const qn_loader *loader, mlx_array *array,
@@ -371,7 +442,7 @@ qn_status qn_load_shifted(qn_loader *loader, mlx_array *out, int size,
     qn_status status = format_name(name, fmt, args);
     va_end(args);
     if (!status)
-        status = load_vector(loader, out, size, name, NULL, MLX_FLOAT32);
+        status = load_vector(loader, out, size, name, NULL, MLX_FLOAT32, NULL);
     return status || !shift || !out->ctx ? status
                                          : add_shift(loader, out, shift);
 }
@@ -420,7 +491,8 @@ static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
 {
     qn_status status = check_shape(loader, w, (int64_t[]){m->rows, m->cols}, 2);
     if (!status)
-        status = float_array(loader, &m->weight, w, source_row, loader->dtype);
+        status = float_array(loader, &m->weight, w, source_row,
+                             m->exact ? MLX_FLOAT32 : loader->dtype);
     if (!status)
         status =
             qn_engine(mlx_transpose(&m->turned, m->weight, loader->stream));
@@ -592,7 +664,9 @@ static qn_status packed_part(qn_loader *loader, mlx_array *out, qn_matrix *m,
     const qn_weight *w = take(loader, name);
     if (!w)
         return QN_OK;
-    qn_status status = check_shape(loader, w, (int64_t[]){m->rows, cols}, 2);
+    qn_status status = take_part(loader, &w, m, false);
+    if (!status)
+        status = check_shape(loader, w, (int64_t[]){m->rows, cols}, 2);
     mlx_dtype dtype = MLX_BOOL;
     if (status)
         return status;
@@ -834,8 +908,9 @@ static qn_status load_weight(qn_loader *loader, qn_matrix *m,
     snprintf(name, sizeof name, "%s.weight", module);
     const qn_weight *w = take(loader, name);
     mlx_dtype dtype;
-    if (!w)
-        return QN_OK;
+    qn_status status = take_part(loader, &w, m, false);
+    if (!w || status)
+        return status;
     if (is_gguf(loader) && !plain_dtype(loader, w->type, &dtype))
         return block_matrix(loader, m, w, source_row);
     return dense_matrix(loader, m, w, source_row);
@@ -846,6 +921,10 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
 {
     m->rows = spec->rows;
     m->cols = spec->cols;
+    m->first_row = spec->first_row;
+    m->of_rows = spec->of_rows;
+    m->exact = spec->exact;
+    m->vector = spec->vector;
     uint32_t *source_row = NULL;
     if (is_gguf(loader) && spec->paired_heads) {
         source_row = paired_rows(spec->rows, spec->paired_heads);
@@ -857,7 +936,7 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
         char name[NAME_SIZE];
         snprintf(name, sizeof name, "%s.bias", module);
         status = load_vector(loader, &m->bias, spec->rows, name, source_row,
-                             loader->dtype);
+                             loader->dtype, m);
     }
     if (m->blocks)
         m->source_row = source_row;

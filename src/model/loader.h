@@ -39,6 +39,9 @@ typedef struct qn_matrix {
      * tensor, and which of its rows is row i (NULL: row i). */
     const qn_weight *blocks;
     uint32_t *source_row;
+    /* See qn_matrix_spec. */
+    int first_row, of_rows;
+    bool exact, vector;
     /* Whose bytes in the file weight, scales and biases are, if so. */
     const qn_weight *from[3];
     /* Instead of them, where the loader lays matrices out. */
@@ -69,6 +72,8 @@ typedef struct qn_loader {
         uint64_t parameters;
     } forms[8];
     size_t form_count;
+    /* parts of tensors that matrices refer to */
+    struct qn_weight_part *parts;
 } qn_loader;
 
 void qn_loader_clear(qn_loader *loader);
@@ -81,6 +86,13 @@ typedef struct qn_matrix_spec {
     int paired_heads;
     /* It will be laid out with others (qn_lay_out), not by itself. */
     bool grouped;
+    /* It is the rows from first_row on of a tensor that has of_rows of them,
+     * all axes but the last taken together; 0: the tensor is this matrix. */
+    int first_row, of_rows;
+    /* A dense one stays float32 whatever activations are. */
+    bool exact;
+    /* Of one row: a file may have it as a vector. */
+    bool vector;
 } qn_matrix_spec;
 
 /* Loads MODULE.weight (with .scales and .biases, and .bias), where MODULE is

@@ -23,8 +23,7 @@ qn_status nn_end(nn *c)
     return status;
 }
 
-/* Takes the result of a step over, whether or not it succeeded. */
-static mlx_array own(nn *c, mlx_array x, int rc)
+mlx_array nn_own(nn *c, mlx_array x, int rc)
 {
     if (rc && !c->status)
         c->status = qn_engine(rc);
@@ -47,18 +46,10 @@ static mlx_array own(nn *c, mlx_array x, int rc)
 
 mlx_array nn_adopt(nn *c, mlx_array x)
 {
-    return own(c, x, x.ctx ? 0 : 1);
+    return nn_own(c, x, x.ctx ? 0 : 1);
 }
 
-/* One step: `call` fills `res` unless an error came before. */
-#define STEP(call)                                                             \
-    do {                                                                       \
-        if (c->status)                                                         \
-            return none;                                                       \
-        mlx_array res = {NULL};                                                \
-        int rc = call;                                                         \
-        return own(c, res, rc);                                                \
-    } while (0)
+#define STEP(call) NN_STEP(c, call)
 
 mlx_array nn_keep(nn *c, mlx_array x)
 {
@@ -78,14 +69,14 @@ mlx_array nn_mul(nn *c, mlx_array a, mlx_array b)
     STEP(mlx_multiply(&res, a, b, c->stream));
 }
 
-static mlx_array sigmoid(nn *c, mlx_array x)
+mlx_array nn_sigmoid(nn *c, mlx_array x)
 {
     STEP(mlx_sigmoid(&res, x, c->stream));
 }
 
 mlx_array nn_silu(nn *c, mlx_array x)
 {
-    return nn_mul(c, x, sigmoid(c, x));
+    return nn_mul(c, x, nn_sigmoid(c, x));
 }
 
 mlx_array nn_number(nn *c, double value, mlx_dtype dtype)
@@ -93,7 +84,7 @@ mlx_array nn_number(nn *c, double value, mlx_dtype dtype)
     if (c->status)
         return none;
     mlx_array x = mlx_array_new_float((float)value);
-    return nn_astype(c, own(c, x, x.ctx ? 0 : 1), dtype);
+    return nn_astype(c, nn_own(c, x, x.ctx ? 0 : 1), dtype);
 }
 
 mlx_array nn_scale(nn *c, mlx_array x, double factor)
@@ -116,7 +107,7 @@ mlx_array nn_gelu_tanh(nn *c, mlx_array x)
     if (c->status)
         return none;
     mlx_array slope = nn_number(c, 1.5957691216057308, mlx_array_dtype(x));
-    return nn_mul(c, x, sigmoid(c, nn_mul(c, x, nn_add(c, cubic, slope))));
+    return nn_mul(c, x, nn_sigmoid(c, nn_mul(c, x, nn_add(c, cubic, slope))));
 }
 
 mlx_array nn_cap(nn *c, mlx_array x, double cap)
@@ -134,6 +125,17 @@ mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype)
 mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps)
 {
     STEP(mlx_fast_rms_norm(&res, x, weight, (float)eps, c->stream));
+}
+
+mlx_array nn_layer_norm(nn *c, mlx_array x, mlx_array weight, mlx_array bias,
+                        double eps)
+{
+    STEP(mlx_fast_layer_norm(&res, x, weight, bias, (float)eps, c->stream));
+}
+
+mlx_array nn_softmax(nn *c, mlx_array x)
+{
+    STEP(mlx_softmax_axis(&res, x, -1, true, c->stream));
 }
 
 static mlx_optional_int some(int value)
@@ -346,7 +348,8 @@ void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x,
         for (int i = 0; i < g->count; i++)
             out[i] = nn_astype(c, out[i], norm.dtype);
     } else {
-        x = nn_rms_norm(c, x, norm.weight, norm.eps);
+        if (norm.weight.ctx)
+            x = nn_rms_norm(c, x, norm.weight, norm.eps);
         x = nn_astype(c, x, norm.dtype);
         if (c->status)
             return;
@@ -415,7 +418,7 @@ mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype)
     return nn_astype(c, dequantize(c, w, words, scales, biases, dtype), dtype);
 }
 
-static mlx_array reshape(nn *c, mlx_array x, const int *shape, size_t ndim)
+mlx_array nn_reshape(nn *c, mlx_array x, const int *shape, size_t ndim)
 {
     STEP(mlx_reshape(&res, x, shape, ndim, c->stream));
 }
@@ -426,9 +429,25 @@ mlx_array nn_head_norm(nn *c, mlx_array x, mlx_array weight, int dim,
     if (c->status)
         return none;
     int rows = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
-    mlx_array y = reshape(c, x, (int[]){1, rows, width / dim, dim}, 4);
-    y = reshape(c, nn_rms_norm(c, y, weight, eps), (int[]){1, rows, width}, 3);
+    mlx_array y = nn_reshape(c, x, (int[]){1, rows, width / dim, dim}, 4);
+    y = nn_reshape(c, nn_rms_norm(c, y, weight, eps), (int[]){1, rows, width},
+                   3);
     return c->status ? none : nn_astype(c, y, mlx_array_dtype(x));
+}
+
+mlx_array nn_slice_last(nn *c, mlx_array x, int from, int to)
+{
+    if (c->status)
+        return none;
+    int start[8] = {0}, stop[8], step[8];
+    size_t ndim = mlx_array_ndim(x);
+    for (size_t i = 0; i < ndim; i++) {
+        stop[i] = mlx_array_dim(x, (int)i);
+        step[i] = 1;
+    }
+    start[ndim - 1] = from;
+    stop[ndim - 1] = to;
+    STEP(mlx_slice(&res, x, start, ndim, stop, ndim, step, ndim, c->stream));
 }
 
 /* Each head times rope->stretch, which belongs to a scaled rotary embedding
@@ -439,8 +458,9 @@ static mlx_array stretch(nn *c, const qn_rope *rope, mlx_array x)
         return x;
     int rows = mlx_array_dim(x, 1), width = mlx_array_dim(x, 2);
     int dim = mlx_array_dim(rope->stretch, 0);
-    x = reshape(c, x, (int[]){1, rows, width / dim, dim}, 4);
-    return reshape(c, nn_mul(c, x, rope->stretch), (int[]){1, rows, width}, 3);
+    x = nn_reshape(c, x, (int[]){1, rows, width / dim, dim}, 4);
+    return nn_reshape(c, nn_mul(c, x, rope->stretch), (int[]){1, rows, width},
+                      3);
 }
 
 mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
@@ -459,7 +479,7 @@ mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
     mlx_array out = {NULL};
     c->status = qn_kv_attend(rows.rows, rows.count, &out, layer, q, k, v,
                              &turned, c->stream);
-    return own(c, out, 0);
+    return nn_own(c, out, 0);
 }
 
 static int wanted_of(const qn_kv_rows *rows)
@@ -498,7 +518,7 @@ static mlx_array last_places(nn *c, nn_rows rows)
     }
     mlx_array ids = mlx_array_new_data(places, &count, 1, MLX_INT32);
     qn_free(places);
-    return own(c, ids, ids.ctx ? 0 : 1);
+    return nn_own(c, ids, ids.ctx ? 0 : 1);
 }
 
 static mlx_array take_positions(nn *c, mlx_array x, mlx_array places)

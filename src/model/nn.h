@@ -28,6 +28,18 @@ typedef struct nn {
 void nn_begin(nn *c, mlx_stream stream);
 /* Frees what the scope owns and returns the first error. */
 qn_status nn_end(nn *c);
+/* Takes the result of a step over, whether or not it succeeded (rc 0). */
+mlx_array nn_own(nn *c, mlx_array x, int rc);
+/* The rest of a function that is one step: `call` fills `res`, unless an error
+ * came before. */
+#define NN_STEP(c, call)                                                       \
+    do {                                                                       \
+        mlx_array res = {NULL};                                                \
+        if ((c)->status)                                                       \
+            return res;                                                        \
+        int rc = call;                                                         \
+        return nn_own(c, res, rc);                                             \
+    } while (0)
 /* A further reference to `x` that outlives the scope; the caller owns it.  No
  * array after an error. */
 mlx_array nn_keep(nn *c, mlx_array x);
@@ -40,6 +52,7 @@ mlx_array nn_add(nn *c, mlx_array a, mlx_array b);
 mlx_array nn_mul(nn *c, mlx_array a, mlx_array b);
 /* x * sigmoid(x) */
 mlx_array nn_silu(nn *c, mlx_array x);
+mlx_array nn_sigmoid(nn *c, mlx_array x);
 mlx_array nn_tanh(nn *c, mlx_array x);
 /* x * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 mlx_array nn_gelu_tanh(nn *c, mlx_array x);
@@ -52,6 +65,9 @@ mlx_array nn_scale(nn *c, mlx_array x, double factor);
 mlx_array nn_astype(nn *c, mlx_array x, mlx_dtype dtype);
 /* x * rsqrt(mean(x^2) + eps) * weight */
 mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
+/* (x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias */
+mlx_array nn_layer_norm(nn *c, mlx_array x, mlx_array weight, mlx_array bias,
+                        double eps);
 
 /* The same for each head of x [1, T, heads * dim], in the dtype of x; no array
  * as the weight: 1. */
@@ -83,8 +99,8 @@ qn_status nn_group_make(qn_loader *loader, nn_group *out, qn_matrix *const *w,
                         int count);
 void nn_group_clear(nn_group *group);
 
-/* A norm that comes before products: nn_rms_norm(x, weight, eps), which they
- * take, and give their results, in `dtype`. */
+/* A norm that comes before products: nn_rms_norm(x, weight, eps), or x where
+ * there is no weight, which they take, and give their results, in `dtype`. */
 typedef struct nn_norm {
     mlx_array weight;
     double eps;
@@ -108,6 +124,12 @@ typedef struct nn_rows {
     const qn_kv_rows *rows;
     size_t count;
 } nn_rows;
+
+/* x [..., n] -> [..., to - from]. */
+mlx_array nn_slice_last(nn *c, mlx_array x, int from, int to);
+mlx_array nn_reshape(nn *c, mlx_array x, const int *shape, size_t ndim);
+/* Over the last axis, with float32 sums. */
+mlx_array nn_softmax(nn *c, mlx_array x);
 
 /* q [1, T, heads * dim], k and v [1, T, kv_heads * dim] -> [1, T, heads * dim]:
  * q and k are turned as `rope` says, k and v stored, and all attended to.

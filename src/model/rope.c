@@ -132,6 +132,32 @@ qn_status qn_rope_make(qn_rope *out, const qn_rope_config *c,
     return status;
 }
 
+/* The width of the first layer that turns so; 0: there is none. */
+static int width_of(const qn_config *c, qn_layer_rope rope)
+{
+    for (int i = 0; i < c->layers; i++)
+        if (c->layer[i].rope == rope)
+            return c->layer[i].head_dim;
+    return 0;
+}
+
+qn_status qn_rope_load(qn_rope *out, qn_rope *local, qn_loader *l)
+{
+    const qn_config *c = l->config;
+    int dim = width_of(c, QN_LAYER_ROPE);
+    int local_dim = width_of(c, QN_LAYER_LOCAL_ROPE);
+    float *factors = NULL;
+    qn_status status =
+        qn_load_floats(l, &factors, c->rope.dims / 2, "rope_freqs.weight");
+    if (!status && dim)
+        status = qn_rope_make(out, &c->rope, factors, dim, l->dtype, l->stream);
+    if (!status && local_dim)
+        status = qn_rope_make(local, &c->local_rope, NULL, local_dim, l->dtype,
+                              l->stream);
+    qn_free(factors);
+    return status;
+}
+
 void qn_rope_clear(qn_rope *rope)
 {
     if (rope->freqs.ctx)

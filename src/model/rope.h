@@ -2,7 +2,7 @@
 #ifndef QN_MODEL_ROPE_H
 #define QN_MODEL_ROPE_H
 
-#include "config.h"
+#include "loader.h"
 
 #include <mlx/c/mlx.h>
 
@@ -24,6 +24,11 @@ qn_status qn_rope_make(qn_rope *out, const qn_rope_config *config,
                        const float *factors, int head_dim, mlx_dtype dtype,
                        mlx_stream stream);
 void qn_rope_clear(qn_rope *rope);
+
+/* Those of a model by its configuration, and by the factors that a GGUF file
+ * has as tensors.  *local stays empty where no layer has it.  The caller owns
+ * both. */
+qn_status qn_rope_load(qn_rope *out, qn_rope *local, qn_loader *loader);
 
 /* The periods alone: out[i] for pair i, dims / 2 of them.  False when they are
  * base^(2i/dims). */

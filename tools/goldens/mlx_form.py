@@ -7,7 +7,7 @@ import os
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
-from mlx_lm.utils import load_model, quantize_model
+from mlx_lm.utils import _get_classes, load_model, quantize_model
 
 import numpy as np
 from pathlib import Path
@@ -31,6 +31,15 @@ def rules_of_packed(name, mode, bits):
     if mode == "nvfp4":
         return ["bytes", 0x14, 12]  # E4M3: 0.05 to 0.15
     return ["bytes", 123 if mode == "mxfp4" else 124, 2]  # E8M0
+
+
+def shapes(folder):
+    """Of a model that has no weights yet: name -> shape."""
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    model_class, args_class = _get_classes(config)
+    model = model_class(args_class.from_dict(config))
+    return {k: tuple(v.shape) for k, v in tree_flatten(model.parameters())}
 
 
 def packed(folder, row):

@@ -30,6 +30,14 @@ def hf(name, type, dtype="BF16", rules=(), **config):
                 config=small(**config))
 
 
+def mlx(name, type, quant, **config):
+    """Packed; head and embedding, too, where rows divide by the group."""
+    return dict(name=name, form="mlx", type=type, quant=quant,
+                config=small(**config))
+
+
+MOE = dict(num_hidden_layers=2, moe_intermediate_size=32)
+
 ROWS = [
     hf("llama", "llama", tie_word_embeddings=True),
     hf("llama-untied-bias", "llama", tie_word_embeddings=False,
@@ -43,6 +51,44 @@ ROWS = [
     hf("llama-rope-yarn", "llama", tie_word_embeddings=True,
        rope_parameters=rope("yarn", factor=4.0,
                             original_max_position_embeddings=64)),
+    hf("mistral-window", "mistral", "F16", sliding_window=12, head_dim=32),
+    hf("smollm3", "smollm3", num_hidden_layers=4, tie_word_embeddings=True),
+    hf("smollm3-window", "smollm3", no_rope_layers=[1, 0],
+       use_sliding_window=True, sliding_window=9, tie_word_embeddings=False),
+    hf("mixtral", "mixtral", num_local_experts=4, num_experts_per_tok=2,
+       intermediate_size=48),
+    hf("qwen2", "qwen2", tie_word_embeddings=True),
+    hf("qwen2-window", "qwen2", "F16", tie_word_embeddings=False,
+       num_hidden_layers=3, use_sliding_window=True, sliding_window=10,
+       max_window_layers=1),
+    hf("qwen3", "qwen3", head_dim=32, tie_word_embeddings=True),
+    hf("qwen3-untied", "qwen3", "F32", head_dim=16, attention_bias=True,
+       tie_word_embeddings=False),
+    hf("qwen2-moe", "qwen2_moe", num_experts=6, num_experts_per_tok=2,
+       shared_expert_intermediate_size=48, **MOE),
+    hf("qwen3-moe", "qwen3_moe", num_experts=8, num_experts_per_tok=3,
+       norm_topk_prob=True, head_dim=16, num_hidden_layers=3,
+       mlp_only_layers=[1], moe_intermediate_size=32),
+    hf("qwen3-moe-plain", "qwen3_moe", num_experts=4, num_experts_per_tok=2,
+       norm_topk_prob=False, decoder_sparse_step=2, head_dim=16, **MOE),
+    hf("phi3", "phi3"),
+    hf("phi3-partial-tied", "phi3", tie_word_embeddings=True,
+       sliding_window=14, rope_parameters=rope(partial_rotary_factor=0.75),
+       head_dim=32, hidden_size=64),
+    hf("granite", "granite", embedding_multiplier=3.0, attention_multiplier=0.2,
+       residual_multiplier=0.4, logits_scaling=2.0, tie_word_embeddings=True),
+    hf("granite-bias", "granite", embedding_multiplier=2.0,
+       attention_multiplier=0.25, residual_multiplier=0.5, logits_scaling=0.5,
+       attention_bias=True, mlp_bias=True, tie_word_embeddings=False),
+    hf("olmo2", "olmo2", tie_word_embeddings=False),
+    hf("glm4", "glm4", head_dim=16, attention_bias=True),
+    hf("starcoder2", "starcoder2"),
+    hf("starcoder2-window", "starcoder2", "F16", sliding_window=11,
+       tie_word_embeddings=False),
+    dict(name="minicpm", form="mlx", type="minicpm",
+         config=small(dim_model_base=16, scale_depth=1.4, scale_emb=4,
+                      rms_norm_eps=1e-5, rope_theta=10000.0,
+                      tie_word_embeddings=False)),
 ]
 
 # The Gemma line: windows and patterns that 70 tokens reach, scores that are
