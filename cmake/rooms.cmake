@@ -19,3 +19,17 @@ function(quern_room name)
                                               ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${target} PUBLIC ${ROOM_LINK})
 endfunction()
+
+# quern_test_room(NAME): the room once more, qn_NAME_test, with what only test
+# builds have (QUERN_TEST_BUILD): faults that a test asks for.
+function(quern_test_room name)
+  string(REPLACE "/" "_" room "qn_${name}")
+  get_target_property(sources ${room} SOURCES)
+  add_library(${room}_test OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(${room}_test PUBLIC
+                        $<TARGET_PROPERTY:${room},INTERFACE_LINK_LIBRARIES>)
+  target_include_directories(${room}_test PUBLIC
+                             $<TARGET_PROPERTY:${room},INCLUDE_DIRECTORIES>)
+  target_compile_definitions(${room}_test PRIVATE QUERN_TEST_BUILD
+                             $<TARGET_PROPERTY:${room},COMPILE_DEFINITIONS>)
+endfunction()

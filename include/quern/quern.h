@@ -89,7 +89,10 @@ typedef enum quern_log_level {
 
 /* The cache is a folder in the layout of the Hugging Face hub client:
  * $QUERN_CACHE, else $HF_HUB_CACHE, else $HF_HOME/hub, else
- * ~/.cache/huggingface/hub. */
+ * ~/.cache/huggingface/hub.  Only quern_get and quern_hub_search use the
+ * network, by way of libcurl, which is loaded then; they read $HF_ENDPOINT,
+ * $HF_TOKEN (or the hub client's token file), $HF_HUB_OFFLINE, and libcurl's
+ * own variables for proxies. */
 
 /* What a reference stands for: a path that exists, as it is; else
  * "org/name[@revision][:selector]", looked up in the cache, where the selector
@@ -156,6 +159,94 @@ quern_status quern_cache_gc(quern_gc_list *list,
                             const quern_gc_options *options,
                             quern_error *error);
 void quern_gc_list_free(quern_gc_list *list);
+
+/* How far a download has come; texts live until the callback returns. */
+typedef struct quern_get_progress {
+    const char *file;     /* that came last; "" at first */
+    bool file_done;       /* it is complete now */
+    bool waiting;         /* another process fetches this model */
+    uint64_t done, total; /* bytes of all files, with those that were there */
+} quern_get_progress;
+
+typedef struct quern_get_options {
+    const char *revision; /* NULL: the reference's, else "main" */
+    const char *quant;    /* GGUF: "Q4_K_M"; NULL: the reference's selector */
+    /* Globs over the names of files: these instead of what a load needs, and
+     * without those. */
+    const char *const *include;
+    size_t include_count;
+    const char *const *exclude;
+    size_t exclude_count;
+    const char *dir;   /* plain files in this folder instead of the cache */
+    int jobs;          /* files at a time, 1..32 */
+    int retries;       /* after a failure that may pass, 0..100 */
+    uint64_t max_size; /* refuse to fetch more; 0: any size */
+    bool offline;      /* what the cache has must do */
+    bool dry_run;      /* only fill the result */
+    bool no_verify;    /* sizes are checked, digests are not */
+    bool no_wait;      /* fail while another process fetches this model */
+    /* Called often, also while nothing comes; false stops the work with
+     * QUERN_E_CANCELLED.  What has come stays for the next try.  May be
+     * NULL. */
+    bool (*progress)(void *data, const quern_get_progress *progress);
+    /* Warnings and notes; may be NULL. */
+    void (*log)(void *data, quern_log_level level, const char *text);
+    void *data; /* for both */
+} quern_get_options;
+
+void quern_get_options_init(quern_get_options *options);
+
+typedef struct quern_get_file {
+    const char *name;
+    uint64_t size;
+    bool cached;
+} quern_get_file;
+
+typedef struct quern_get_result {
+    const char *repo, *revision; /* "org/name", the commit */
+    const char *path;            /* what quern_model_load takes */
+    const quern_get_file *files;
+    size_t file_count;
+    uint64_t bytes, bytes_cached; /* of the files; of those there before */
+    uint64_t bytes_downloaded;
+    uint64_t disk_free; /* before */
+    double seconds;
+    /* With QUERN_E_ARG because several files would do: one of each. */
+    const quern_get_file *candidates;
+    size_t candidate_count;
+    void *owned;
+} quern_get_result;
+
+/* Fetches the files of a model that are not in the cache.  *result is filled as
+ * far as it came, also on failure; free it with quern_get_result_free in any
+ * case.
+ *
+ * QUERN_E_NOTFOUND: no such model, revision or file; QUERN_E_DENIED: a token or
+ * an accepted licence is missing; QUERN_E_NETWORK; QUERN_E_INTEGRITY: a file is
+ * not what was announced (it is deleted); QUERN_E_SPACE: before or while
+ * writing; QUERN_E_FORMAT and QUERN_E_UNSUPPORTED: the model can't be loaded,
+ * as far as its first bytes show. */
+quern_status quern_get(quern_get_result *result, const char *ref,
+                       const quern_get_options *options, quern_error *error);
+void quern_get_result_free(quern_get_result *result);
+
+typedef struct quern_remote {
+    const char *id;
+    const char *modified; /* "2025-04-28"; may be "" */
+    uint64_t downloads, likes;
+} quern_remote;
+
+typedef struct quern_remote_list {
+    const quern_remote *items;
+    size_t count;
+    void *owned;
+} quern_remote_list;
+
+/* Models of the hub whose name or tags match `query`, those that are fetched
+ * most first.  Free with quern_remote_list_free. */
+quern_status quern_hub_search(quern_remote_list *list, const char *query,
+                              int limit, quern_error *error);
+void quern_remote_list_free(quern_remote_list *list);
 
 /* ---- models -------------------------------------------------------------- */
 

@@ -18,6 +18,7 @@ typedef enum flag_kind {
     SIZE,
     REAL,
     PART,
+    DURATION,
     CHOICE
 } flag_kind;
 
@@ -192,6 +193,27 @@ bool qn_args_percent(const char *text, double *out)
     return read_real(number, out) && *out >= 0 && *out <= 100;
 }
 
+bool qn_args_duration(const char *text, double *out)
+{
+    char number[32];
+    size_t length = strlen(text);
+    char unit = length ? text[length - 1] : 's';
+    double scale = unit == 's'   ? 1
+                   : unit == 'm' ? 60
+                   : unit == 'h' ? 3600
+                   : unit == 'd' ? 86400
+                                 : 0;
+    length -= scale > 0;
+    if (length >= sizeof number)
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    if (!read_real(number, out) || *out < 0)
+        return false;
+    *out *= scale > 0 ? scale : 1;
+    return true;
+}
+
 static void print_bound(char out[32], double bound)
 {
     if (bound >= 0x1p63)
@@ -241,6 +263,17 @@ static qn_status set_real(const flag_row *row, qn_arg *arg, const char *text)
     return QN_OK;
 }
 
+static qn_status set_duration(const flag_row *row, qn_arg *arg,
+                              const char *text)
+{
+    if (qn_args_duration(text, &arg->real))
+        return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "--%s %s: expected a duration such as 30s, 5m, 1h, 2d or a "
+                   "number of seconds",
+                   row->name, *text ? text : "''");
+}
+
 static qn_status set_choice(const flag_row *row, qn_arg *arg, const char *text)
 {
     size_t length = strlen(text);
@@ -284,6 +317,8 @@ static qn_status set_value(qn_args *args, int flag, const char *text)
     case REAL:
     case PART:
         return set_real(row, arg, text);
+    case DURATION:
+        return set_duration(row, arg, text);
     case CHOICE:
         return set_choice(row, arg, text);
     case LIST:
@@ -590,9 +625,10 @@ void qn_args_help(qn_buf *out, int command)
 void qn_args_help_json(qn_json_writer *w, int command)
 {
     static const char *const kinds[] = {
-        [BOOL] = "bool",   [TEXT] = "text",     [LIST] = "list",
-        [INT] = "integer", [COUNT] = "count",   [REAL] = "number",
-        [PART] = "number", [CHOICE] = "choice",
+        [BOOL] = "bool",         [TEXT] = "text",     [LIST] = "list",
+        [INT] = "integer",       [COUNT] = "count",   [REAL] = "number",
+        [PART] = "number",       [CHOICE] = "choice", [SIZE] = "size",
+        [DURATION] = "duration",
     };
     qn_json_write_array(w);
     for (int i = 0; i < QN_FLAG_COUNT; i++) {

@@ -19,9 +19,12 @@ enum {
     QN_CMD_HELP = 16,
     QN_CMD_CONVERT = 32,
     QN_CMD_QUANTIZE = 64,
+    QN_CMD_GET = 128,
+    QN_CMD_LIST = 256,
+    QN_CMD_GC = 512,
     QN_CMD_MODEL = QN_CMD_RUN | QN_CMD_BENCH, /* those that load a model */
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
-    QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE,
+    QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
     QN_CMD_ALL = 0xffff
 };
 
@@ -38,7 +41,7 @@ typedef struct qn_arg {
     bool on;           /* BOOL */
     int times;         /* BOOL: how often it was given */
     int64_t whole;     /* INT, COUNT, SIZE */
-    double real;       /* REAL */
+    double real;       /* REAL, PART, DURATION (seconds) */
     const char *text;  /* TEXT, CHOICE; of the command line */
     const char **list; /* LIST */
     size_t list_count;
@@ -70,6 +73,8 @@ bool qn_args_has(const char *name);
 bool qn_args_count(const char *text, int64_t *out);
 /* "512M", "8GiB", "100" (K, M, G, T: powers of 1024). */
 bool qn_args_size(const char *text, int64_t *out);
+/* "30s", "5m", "1h", "2d" or seconds. */
+bool qn_args_duration(const char *text, double *out);
 /* "5%" or "5": 0 to 100. */
 bool qn_args_percent(const char *text, double *out);
 /* Comma-separated counts, min..max each; QN_E_ARG naming `flag`. The caller

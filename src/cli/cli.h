@@ -88,13 +88,17 @@ typedef struct qn_progress {
     } kind;
     const char *phase, *unit;
     double began, shown; /* seconds */
-    int64_t shown_done;
-    bool open; /* a bar is on the line */
+    int64_t shown_done, first;
+    bool open;     /* a bar is on the line */
+    bool counting; /* `first` is where it began */
+    char name[48];
 } qn_progress;
 
 void qn_progress_begin(qn_progress *progress, const qn_cli *cli,
                        const char *phase, const char *unit);
 void qn_progress_set(qn_progress *progress, int64_t done, int64_t total);
+/* Another phase: the last part of a file's name, made fit for a line. */
+void qn_progress_phase(qn_progress *progress, const char *name);
 /* Takes a bar away. */
 void qn_progress_end(qn_progress *progress);
 
@@ -109,6 +113,14 @@ void qn_peak_reset(void);
 
 /* Loads the model with the common model flags; the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
+
+/* ---- the cache (get.c, verdict.c) ---- */
+
+/* Fetches a model that the cache lacks, for --pull; the exit code. */
+int qn_cli_pull(qn_cli *cli, const char *ref);
+/* Bytes of memory that a model may have here: what the machine has and its
+ * control groups leave, less a tenth. */
+uint64_t qn_usable_memory(void);
 
 /* ---- signals (main.c) ---- */
 
@@ -133,6 +145,9 @@ int qn_cli_show(qn_cli *cli);
 int qn_cli_convert(qn_cli *cli);
 int qn_cli_quantize(qn_cli *cli);
 int qn_cli_version(qn_cli *cli);
+int qn_cli_get(qn_cli *cli);
+int qn_cli_list(qn_cli *cli);
+int qn_cli_gc(qn_cli *cli);
 /* The commit that was built, or NULL. */
 const char *qn_cli_commit(void);
 

@@ -177,8 +177,8 @@ static int run(qn_cli *cli, bool quantize)
     set_options(&options, &w);
     options.quantize = quantize || cli->args.flag[QN_FLAG_QUANTIZE].on;
     qn_cli_watch_calls(true);
-    quern_status done = quern_convert(source, cli->args.words[1], &options,
-                                      &report, &error);
+    quern_status done =
+        quern_convert(source, cli->args.words[1], &options, &report, &error);
     if (w.phase)
         qn_progress_end(&w.progress);
     int code = done ? qn_cli_fail_error(cli, &error) : show(cli, report);

@@ -63,6 +63,11 @@ static const struct variable {
     {"QUERN_BUILD", QN_FLAG_COUNT, no_check},
     {"QUERN_DEMO_MODEL", QN_FLAG_COUNT, no_check},
     {"QUERN_SKIP_MODEL_TESTS", QN_FLAG_COUNT, no_check},
+#ifdef QUERN_TEST_BUILD
+    {"QUERN_TEST_DISK_FULL_AT", QN_FLAG_COUNT, no_check},
+    {"QUERN_TEST_STALL", QN_FLAG_COUNT, no_check},
+    {"QUERN_TEST_NO_LINKS", QN_FLAG_COUNT, no_check},
+#endif
 };
 
 enum { VARIABLES = sizeof variables / sizeof *variables };

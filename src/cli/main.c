@@ -30,6 +30,18 @@ static const command_row commands[] = {
      "measure prompt and decode speed",
      "  quern bench model.gguf -p 512 -n 128\n"
      "  quern bench model.gguf -p 128,512 -n 0 --json\n"},
+    {"get", QN_CMD_GET, 1, 1, qn_cli_get, "REF [flags]",
+     "fetch a model into the cache",
+     "  quern get mlx-community/Qwen3-4B-4bit\n"
+     "  quern get bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M --dry-run\n"},
+    {"list", QN_CMD_LIST, 0, 0, qn_cli_list, "[flags]",
+     "list the models in the cache, or search for others",
+     "  quern list --sort size\n"
+     "  quern list --remote qwen3\n"},
+    {"gc", QN_CMD_GC, 0, 0, qn_cli_gc, "[flags]",
+     "show and remove what the cache no longer needs",
+     "  quern gc --dry-run\n"
+     "  quern gc --older-than 30d --keep qwen3 --yes\n"},
     {"show", QN_CMD_SHOW, 1, 1, qn_cli_show, "MODEL [flags]",
      "describe a model without loading its weights",
      "  quern show model.gguf\n"

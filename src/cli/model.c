@@ -138,7 +138,14 @@ int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
         count_threads(cli);
     set_options(&options, cli);
     options.log_data = cli;
-    if (quern_model_load(out, ref, &options, &error))
+    quern_status loaded = quern_model_load(out, ref, &options, &error);
+    /* A file that is missing inside a model has a place; the model has none. */
+    if (loaded == QUERN_E_NOTFOUND && !*error.where && flag[QN_FLAG_PULL].on) {
+        code = qn_cli_pull(cli, ref);
+        if (!code)
+            loaded = quern_model_load(out, ref, &options, &error);
+    }
+    if (!code && loaded)
         code = fail_load(cli, ref, &error);
 done:
     qn_free(template);

@@ -223,8 +223,7 @@ static bool parts_are_there(const qn_listing *files, const qn_hub_file *first)
     return found == parts;
 }
 
-/* Links lead somewhere, and there are weights with all their parts. */
-static bool is_complete(const qn_listing *files, const char *path)
+bool qn_snapshot_is_complete(const qn_listing *files, const char *path)
 {
     bool weights = false;
     for (size_t i = 0; i < files->count; i++) {
@@ -277,7 +276,7 @@ static qn_status fill(qn_arena *arena, quern_cached *row, const qn_hub *hub,
         status = qn_buf_status(&refs);
     if (!status) {
         row->refs = qn_hub_text(arena, "%s", qn_buf_str(&refs).data);
-        row->complete = *commit && is_complete(&files, path);
+        row->complete = *commit && qn_snapshot_is_complete(&files, path);
         row->last_use = qn_lock_last_use(hub, id);
         if (!row->last_use)
             row->last_use = last_read(arena, &files, path);

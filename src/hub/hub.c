@@ -140,18 +140,3 @@ bool qn_has_suffix(const char *name, const char *suffix)
     size_t n = strlen(name), m = strlen(suffix);
     return n >= m && !strcasecmp(name + n - m, suffix);
 }
-
-const char *qn_size_text(char out[QN_SIZE_TEXT], uint64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    for (; value >= 1023.5 && unit < 4; unit++)
-        value /= 1024;
-    snprintf(out, QN_SIZE_TEXT, "%.*f %s",
-             unit < 2      ? 0
-             : value < 100 ? 2
-                           : 1,
-             value, units[unit]);
-    return out;
-}

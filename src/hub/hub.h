@@ -11,7 +11,8 @@
  *
  * ref.c reads references, cache.c looks into the cache, gc.c cleans it.
  * listing.c reads what the hub says of a repository and select.c chooses among
- * its files, both without a network. */
+ * its files, both without a network; http.c speaks HTTP, ask.c asks the hub,
+ * fetch.c fetches a file, and get.c a model. */
 #ifndef QN_HUB_HUB_H
 #define QN_HUB_HUB_H
 
@@ -41,9 +42,6 @@ void qn_hub_close(qn_hub *hub);
 /* printf into the arena; NULL when memory is out. */
 char *qn_hub_text(qn_arena *arena, const char *fmt, ...) QN_PRINTF(2, 3);
 bool qn_has_suffix(const char *name, const char *suffix); /* in any case */
-/* "2.26 GiB". */
-enum { QN_SIZE_TEXT = 32 };
-const char *qn_size_text(char out[QN_SIZE_TEXT], uint64_t bytes);
 
 /* ---- references (ref.c) ---- */
 
@@ -94,5 +92,18 @@ bool qn_gguf_part(const char *name, int *part, int *parts);
 
 qn_status qn_cache_gc(qn_arena *arena, quern_gc_item **out, size_t *count,
                       const qn_hub *hub, const quern_gc_options *options);
+
+/* ---- the network (get.c, ask.c) ---- */
+
+/* Whether the model in the snapshot `path`, whose small files are there, can be
+ * loaded as far as they show. */
+typedef qn_status (*qn_hub_check)(const char *path);
+
+/* See quern_get; texts in the arena. */
+qn_status qn_hub_get(qn_arena *arena, quern_get_result *result,
+                     const qn_hub *hub, const char *ref,
+                     const quern_get_options *options, qn_hub_check check);
+qn_status qn_hub_search(qn_arena *arena, quern_remote **out, size_t *count,
+                        const qn_hub *hub, const char *query, int limit);
 
 #endif

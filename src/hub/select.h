@@ -40,6 +40,10 @@ qn_status qn_listing_of_folder(qn_listing *out, qn_arena *arena,
 /* NULL when there is none of the name. */
 qn_hub_file *qn_listing_find(const qn_listing *listing, qn_str name);
 
+/* Whether the files of a snapshot (of qn_listing_of_folder) all lie somewhere,
+ * and are weights with all their parts among them (cache.c). */
+bool qn_snapshot_is_complete(const qn_listing *files, const char *path);
+
 /* ---- choices ---- */
 
 /* `*` stands for any text, `?` for any character, `[abc]`, `[a-z]` and `[!a]`

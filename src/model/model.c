@@ -37,7 +37,7 @@ static qn_status unknown_family(const qn_weights *weights, qn_str type)
     const char *name;
     for (size_t i = 0; (family = qn_family_at(i, &name)); i++) {
         qn_buf_printf(&list, "%s%s", i ? ", " : "", name);
-        int like = likeness(family, weights);
+        int like = weights ? likeness(family, weights) : 0;
         if (like > best) {
             best = like;
             nearest = name;
@@ -51,7 +51,8 @@ static qn_status unknown_family(const qn_weights *weights, qn_str type)
             nearest ? "; by its tensors it is nearest to " : "",
             nearest ? nearest : "");
     qn_buf_free(&list);
-    return qn_fail_where(status, "%s", qn_weights_path(weights));
+    return weights ? qn_fail_where(status, "%s", qn_weights_path(weights))
+                   : status;
 }
 
 qn_status qn_model_check_family(const qn_weights *weights, qn_str type)

@@ -25,7 +25,7 @@ typedef struct qn_model_sums {
 } qn_model_sums;
 
 /* QN_OK when a family has the name; else QN_E_UNSUPPORTED with the names there
- * are, and the nearest one by the tensors of `weights`. */
+ * are, and the nearest one by the tensors of `weights` (may be NULL). */
 qn_status qn_model_check_family(const qn_weights *weights, qn_str type);
 /* QN_OK when the family of `config` is supported and accepts it. */
 qn_status qn_model_check(const qn_weights *weights, const qn_config *config);

@@ -4,8 +4,11 @@
 #include "runtime.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "hub/hub.h"
 #include "hub/lock.h"
+#include "model/model.h"
 
 /* A new arena in *owned. */
 static qn_status begin(qn_hub *hub, qn_arena **arena)
@@ -53,7 +56,7 @@ void qn_use_end(int fd)
 quern_status quern_cache_list(quern_cached_list *list, quern_error *error)
 {
     qn_hub hub = {0};
-    qn_arena *arena;
+    qn_arena *arena = NULL;
     quern_cached *items = NULL;
     *list = (quern_cached_list){0};
     qn_status status = begin(&hub, &arena);
@@ -80,7 +83,7 @@ quern_status quern_cache_gc(quern_gc_list *list,
                             const quern_gc_options *options, quern_error *error)
 {
     qn_hub hub = {0};
-    qn_arena *arena;
+    qn_arena *arena = NULL;
     quern_gc_item *items = NULL;
     *list = (quern_gc_list){0};
     qn_status status = begin(&hub, &arena);
@@ -96,4 +99,104 @@ void quern_gc_list_free(quern_gc_list *list)
 {
     free_owned(list->owned);
     *list = (quern_gc_list){0};
+}
+
+/* ---- downloads ---- */
+
+/* The small files are there and the weights are not: a model of a family that
+ * nobody can run is not worth the wait. */
+static qn_status check_family(const char *path)
+{
+    enum { LIMIT = 16 << 20 };
+    char *name = qn_path_join(path, "config.json"), *text = NULL;
+    size_t size = 0;
+    qn_json_doc *doc = NULL;
+    qn_str type;
+    qn_status status = name ? QN_OK : QN_E_NOMEM;
+    if (!status && qn_path_exists(name)) {
+        status = qn_file_read(&text, &size, name, LIMIT);
+        if (!status)
+            status =
+                qn_json_parse(&doc, (qn_str){text, size}, QN_JSON_ALLOW_BOM);
+    }
+    const qn_json *root = doc ? qn_json_root(doc) : NULL;
+    if (!status && qn_json_as_str(qn_json_get(root, "model_type"), &type))
+        status = qn_model_check_family(NULL, type);
+    if (status)
+        status = qn_fail_where(status, "config.json");
+    qn_json_doc_free(doc);
+    qn_free(text);
+    qn_free(name);
+    return status;
+}
+
+void quern_get_options_init(quern_get_options *options)
+{
+    *options = (quern_get_options){.jobs = 4, .retries = 5};
+}
+
+static qn_status check_get(const quern_get_options *options)
+{
+    if (options->jobs < 1 || options->jobs > 32)
+        return qn_fail(QN_E_ARG, "jobs: expected 1 to 32, found %d",
+                       options->jobs);
+    if (options->retries < 0 || options->retries > 100)
+        return qn_fail(QN_E_ARG, "retries: expected 0 to 100, found %d",
+                       options->retries);
+    return QN_OK;
+}
+
+quern_status quern_get(quern_get_result *result, const char *ref,
+                       const quern_get_options *options, quern_error *error)
+{
+    qn_hub hub = {0};
+    qn_arena *arena = NULL;
+    quern_get_options defaults;
+    quern_get_options_init(&defaults);
+    if (!options)
+        options = &defaults;
+    *result = (quern_get_result){0};
+    qn_status status = check_get(options);
+    if (!status)
+        status = begin(&hub, &arena);
+    if (!status)
+        status = qn_hub_open_network(&hub);
+    if (!status)
+        status = qn_hub_get(arena, result, &hub, ref, options, check_family);
+    result->owned = arena;
+    qn_hub_close(&hub);
+    return qn_give(error, status);
+}
+
+void quern_get_result_free(quern_get_result *result)
+{
+    free_owned(result->owned);
+    *result = (quern_get_result){0};
+}
+
+quern_status quern_hub_search(quern_remote_list *list, const char *query,
+                              int limit, quern_error *error)
+{
+    qn_hub hub = {0};
+    qn_arena *arena = NULL;
+    quern_remote *items = NULL;
+    *list = (quern_remote_list){0};
+    qn_status status =
+        limit < 1 || limit > 1000
+            ? qn_fail(QN_E_ARG, "limit: expected 1 to 1000, found %d", limit)
+            : begin(&hub, &arena);
+    if (!status)
+        status = qn_hub_open_network(&hub);
+    if (!status)
+        status = qn_hub_search(arena, &items, &list->count, &hub, query, limit);
+    list->items = items;
+    list->owned = arena;
+    qn_hub_close(&hub);
+    return qn_give(error, status);
+}
+
+void quern_remote_list_free(quern_remote_list *list)
+{
+    free_owned(list->owned);
+    *list = (quern_remote_list){0};
 }

@@ -40,7 +40,8 @@ done
 q help --json
 check "help --json lists the commands" json "[c['name'] for c in
     d['commands']] [-1:] == ['help'] and
-    {'run', 'bench', 'convert', 'quantize', 'show', 'version'} <= {c['name'] for c in d['commands']}"
+    {'run', 'bench', 'get', 'list', 'gc', 'convert', 'quantize', 'show',
+    'version'} <= {c['name'] for c in d['commands']}"
 check "help --json lists flags" json "any(f['name'] == 'temperature' and
     f['kind'] == 'number' for f in d['commands'][0]['flags'])"
 q run --help --temperature
