@@ -1,8 +1,9 @@
-# quern_room(NAME [LINK libs...]): the folder src/NAME as one object library,
-# qn_NAME (slashes become underscores).  A file placed in the folder is built;
-# there is no list to keep.
+# quern_room(NAME [FAST | SMALL] [LINK libs...]): the folder src/NAME as one
+# object library, qn_NAME (slashes become underscores).  A file placed in the
+# folder is built; there is no list to keep.  FAST: its loops are waited for
+# (-O3).  SMALL: nothing in it is (-Os).
 function(quern_room name)
-  cmake_parse_arguments(ROOM "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "FAST;SMALL" "" "LINK" ${ARGN})
   string(REPLACE "/" "_" target "qn_${name}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/src/${name}/*.c)
@@ -18,6 +19,14 @@ function(quern_room name)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src
                                               ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${target} PUBLIC ${ROOM_LINK})
+  # After the build type's own; kernels have flags of their own (isa.cmake).
+  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT QUERN_SANITIZE)
+    if(ROOM_SMALL)
+      target_compile_options(${target} PRIVATE -Os)
+    elseif(NOT ROOM_FAST)
+      target_compile_options(${target} PRIVATE -O2)
+    endif()
+  endif()
 endfunction()
 
 # quern_test_room(NAME): the room once more, qn_NAME_test, with what only test
