@@ -13,6 +13,8 @@
 #include "base/alloc.h"
 #include "base/map.h"
 #include "fallback.h"
+#include "heap.h"
+#include "symbol.h"
 #include "unicode.h"
 
 enum {
@@ -305,12 +307,7 @@ qn_status qn_bpe_finish(qn_bpe *bpe)
 
 /* ---- symbols ---- */
 
-struct qn_bpe_symbol {
-    int32_t id; /* NO_SYMBOL: merged into its left neighbour */
-    uint32_t prev, next;
-    uint32_t rank; /* of the pair with the next one */
-};
-typedef struct qn_bpe_symbol symbol;
+typedef qn_symbol symbol;
 
 /* The symbols of the word before any merge. */
 typedef struct symbols {
@@ -455,38 +452,6 @@ static qn_status merge_short(const qn_bpe *bpe, qn_ids *out, const symbol *s,
     return QN_OK;
 }
 
-/* A min-heap of rank << 32 | position: the lowest rank first, then leftmost.
- * A pair that has changed since leaves its entry behind; it is recognized by
- * its rank, which no other pair has. */
-static void heap_push(uint64_t *heap, size_t *size, uint64_t entry)
-{
-    size_t i = (*size)++;
-    while (i > 0 && heap[(i - 1) / 2] > entry) {
-        heap[i] = heap[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    heap[i] = entry;
-}
-
-static uint64_t heap_pop(uint64_t *heap, size_t *size)
-{
-    uint64_t top = heap[0], last = heap[--*size];
-    size_t i = 0;
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= *size)
-            break;
-        if (child + 1 < *size && heap[child + 1] < heap[child])
-            child++;
-        if (heap[child] >= last)
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = last;
-    return top;
-}
-
 static void push_pair(const qn_bpe *bpe, symbol *s, uint32_t at, uint64_t *heap,
                       size_t *size)
 {
@@ -495,7 +460,7 @@ static void push_pair(const qn_bpe *bpe, symbol *s, uint32_t at, uint64_t *heap,
                      ? NO_RANK
                      : pair_rank(bpe, s[at].id, s[s[at].next].id, &id);
     if (s[at].rank != NO_RANK)
-        heap_push(heap, size, (uint64_t)s[at].rank << 32 | at);
+        qn_heap_push(heap, size, (uint64_t)s[at].rank << 32 | at);
 }
 
 static qn_status merge_long(const qn_bpe *bpe, qn_scratch *scratch, qn_ids *out,
@@ -503,14 +468,9 @@ static qn_status merge_long(const qn_bpe *bpe, qn_scratch *scratch, qn_ids *out,
 {
     /* Each merge takes an entry out and puts at most two in, and there are
      * fewer merges than symbols: 2 * count entries are enough. */
-    if (scratch->heap_capacity < 2 * count) {
-        uint64_t *heap = qn_reallocarray(NULL, 2 * count, sizeof *heap);
-        if (!heap)
-            return QN_E_NOMEM;
-        qn_free(scratch->heap);
-        scratch->heap = heap;
-        scratch->heap_capacity = 2 * count;
-    }
+    qn_status status = qn_scratch_reserve(scratch, 0, 2 * count);
+    if (status)
+        return status;
     symbol *s = scratch->symbols;
     uint64_t *heap = scratch->heap;
     size_t size = 0;
@@ -521,7 +481,7 @@ static qn_status merge_long(const qn_bpe *bpe, qn_scratch *scratch, qn_ids *out,
     for (size_t i = 0; i < count; i++)
         push_pair(bpe, s, (uint32_t)i, heap, &size);
     while (size) {
-        uint64_t entry = heap_pop(heap, &size);
+        uint64_t entry = qn_heap_pop(heap, &size);
         uint32_t at = (uint32_t)entry;
         if (s[at].id == NO_SYMBOL || s[at].rank != entry >> 32)
             continue;
@@ -568,19 +528,14 @@ static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
         if (id >= 0)
             return qn_ids_add(out, id);
     }
-    if (scratch->symbol_capacity < word.size) {
-        symbol *data = qn_reallocarray(NULL, word.size, sizeof *data);
-        if (!data)
-            return QN_E_NOMEM;
-        qn_free(scratch->symbols);
-        scratch->symbols = data;
-        scratch->symbol_capacity = word.size;
-    }
+    qn_status status = qn_scratch_reserve(scratch, word.size, 0);
+    if (status)
+        return status;
     symbols s = {.data = scratch->symbols};
     if (bpe->byte_level) {
         split_bytes(bpe, &s, word);
     } else {
-        qn_status status = split_chars(bpe, vocab, &scratch->text, &s, word);
+        status = split_chars(bpe, vocab, &scratch->text, &s, word);
         if (status)
             return status;
     }

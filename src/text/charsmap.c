@@ -69,29 +69,57 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-bool qn_charsmap_find(const qn_charsmap *map, qn_str chunk, qn_str *out)
+/* The replacement that the value at `place` names. */
+static bool text_at(const qn_charsmap *map, size_t place, qn_str *out)
 {
-    size_t place = offset_of(unit_at(map, 0));
+    size_t at = unit_at(map, place) & 0x7fffffff;
+    if (at >= map->texts.size)
+        return false;
+    const char *text = map->texts.data + at;
+    /* An offset inside a character would give half of it. */
+    if (((uint8_t)*text & 0xc0) == 0x80)
+        return false;
+    const char *end = memchr(text, 0, map->texts.size - at);
+    *out = (qn_str){text, end ? (size_t)(end - text) : map->texts.size - at};
+    return true;
+}
+
+/* Walks along `chunk`; returns the length of a key, the first one or the last,
+ * and where its value stands, or 0. */
+static size_t walk(const qn_charsmap *map, qn_str chunk, bool last,
+                   size_t *value)
+{
+    size_t place = offset_of(unit_at(map, 0)), found = 0;
     for (size_t i = 0; i < chunk.size; i++) {
         uint8_t byte = (uint8_t)chunk.data[i];
         place ^= byte;
         uint32_t unit = unit_at(map, place);
         if (!byte || (unit & (1u << 31 | 0xff)) != byte)
-            return false;
+            break;
         place ^= offset_of(unit);
         if (unit & 1u << 8) {
-            size_t at = unit_at(map, place) & 0x7fffffff;
-            if (at >= map->texts.size)
-                return false;
-            const char *text = map->texts.data + at;
-            /* An offset inside a character would give half of it. */
-            if (((uint8_t)*text & 0xc0) == 0x80)
-                return false;
-            const char *end = memchr(text, 0, map->texts.size - at);
-            size_t size = end ? (size_t)(end - text) : map->texts.size - at;
-            *out = (qn_str){text, size};
-            return true;
+            found = i + 1;
+            *value = place;
+            if (!last)
+                break;
         }
     }
-    return false;
+    return found;
+}
+
+bool qn_charsmap_find(const qn_charsmap *map, qn_str chunk, qn_str *out)
+{
+    size_t value;
+    return walk(map, chunk, false, &value) && text_at(map, value, out);
+}
+
+bool qn_charsmap_longest(const qn_charsmap *map, qn_str chunk, qn_str *out,
+                         size_t *used)
+{
+    size_t value;
+    *used = walk(map, chunk, true, &value);
+    /* A key that ends inside a character would leave half of it. */
+    if (*used < chunk.size && ((uint8_t)chunk.data[*used] & 0xc0) == 0x80)
+        return false;
+    return *used && text_at(map, value, out);
 }

@@ -20,5 +20,8 @@ void qn_charsmap_free(qn_charsmap *map);
 /* The replacement of the shortest key that `chunk` begins with; false when
  * there is none.  *out lives as long as the map. */
 bool qn_charsmap_find(const qn_charsmap *map, qn_str chunk, qn_str *out);
+/* The same for the longest key, whose length becomes *used. */
+bool qn_charsmap_longest(const qn_charsmap *map, qn_str chunk, qn_str *out,
+                         size_t *used);
 
 #endif

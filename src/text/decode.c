@@ -42,6 +42,7 @@ struct step {
     size_t start, stop; /* Strip */
     bool drop_first;    /* Metaspace */
     bool cleanup;       /* WordPiece */
+    bool marks_start;   /* the prefix begins a word, it does not continue one */
 };
 
 struct state {
@@ -399,12 +400,12 @@ static void add_subword(qn_buf *out, const step *s, qn_str token, bool first)
 {
     bool inside = token.size >= s->pattern_size &&
                   !memcmp(token.data, s->pattern, s->pattern_size);
-    if (!first && inside) {
+    if (inside && (s->marks_start || !first)) {
         token.data += s->pattern_size;
         token.size -= s->pattern_size;
-    } else if (!first) {
-        qn_buf_add_char(out, ' ');
     }
+    if (!first && inside == s->marks_start)
+        qn_buf_add_char(out, ' ');
     qn_buf_add_str(out, token);
 }
 
@@ -631,6 +632,23 @@ qn_status qn_decoder_byte_level(qn_decoder **out)
     if (!d)
         return QN_E_NOMEM;
     d->steps[d->count++].kind = &byte_level_kind;
+    *out = d;
+    return QN_OK;
+}
+
+qn_status qn_decoder_marked_words(qn_decoder **out)
+{
+    qn_decoder *d = qn_calloc(1, sizeof *d);
+    if (!d)
+        return QN_E_NOMEM;
+    step *s = &d->steps[d->count++];
+    *s = (step){.kind = &wordpiece_kind, .cleanup = true, .marks_start = true};
+    qn_status status =
+        keep(&s->pattern, &s->pattern_size, QN_STR("\xe2\x96\x81"));
+    if (status) {
+        qn_decoder_free(d);
+        return status;
+    }
     *out = d;
     return QN_OK;
 }

@@ -16,6 +16,8 @@ qn_status qn_decoder_parse(qn_decoder **out, const qn_json *value,
                            const qn_jpath *at);
 /* The decoder of byte-level vocabularies. */
 qn_status qn_decoder_byte_level(qn_decoder **out);
+/* The decoder of WordPiece vocabularies in GGUF files: "▁" begins a word. */
+qn_status qn_decoder_marked_words(qn_decoder **out);
 void qn_decoder_free(qn_decoder *decoder);
 
 /* The bytes of one token inside a text: what each step makes of it when

@@ -493,11 +493,12 @@ static qn_status parse_into(qn_normalizer *n, const qn_json *value,
     return add_step(n, found, value, at);
 }
 
-qn_status qn_normalizer_parse(qn_normalizer **out, const qn_json *value,
-                              const qn_jpath *at)
+qn_status qn_normalizer_from_charsmap(qn_normalizer **out, qn_bytes charsmap,
+                                      const qn_json *value, const qn_jpath *at)
 {
+    bool has_steps = value && value->type != QN_JSON_T_NULL;
     *out = NULL;
-    if (!value || value->type == QN_JSON_T_NULL)
+    if (!charsmap.size && !has_steps)
         return QN_OK;
     qn_normalizer *n = qn_calloc(1, sizeof *n);
     qn_status status = QN_E_NOMEM;
@@ -506,7 +507,14 @@ qn_status qn_normalizer_parse(qn_normalizer **out, const qn_json *value,
     n->steps = qn_calloc(STEPS_MAX, sizeof *n->steps);
     if (!n->steps)
         goto done;
-    status = parse_into(n, value, at);
+    status = QN_OK;
+    if (charsmap.size) {
+        step *s = &n->steps[n->count++];
+        s->kind = &qn_norm_longest_kind;
+        status = qn_charsmap_new(&s->charsmap, charsmap);
+    }
+    if (!status && has_steps)
+        status = parse_into(n, value, at);
     if (status)
         goto done;
     *out = n;
@@ -514,6 +522,12 @@ qn_status qn_normalizer_parse(qn_normalizer **out, const qn_json *value,
 done:
     qn_normalizer_free(n);
     return status;
+}
+
+qn_status qn_normalizer_parse(qn_normalizer **out, const qn_json *value,
+                              const qn_jpath *at)
+{
+    return qn_normalizer_from_charsmap(out, (qn_bytes){0}, value, at);
 }
 
 void qn_normalizer_free(qn_normalizer *normalizer)

@@ -14,6 +14,11 @@ typedef struct qn_normalizer qn_normalizer;
 /* Null gives no steps (*out = NULL). */
 qn_status qn_normalizer_parse(qn_normalizer **out, const qn_json *value,
                               const qn_jpath *at);
+/* A SentencePiece model's: its charsmap, if there is one, whose longest keys
+ * are replaced wherever they begin; then the steps of `value`, which may be
+ * NULL.  Nothing of either gives no steps (*out = NULL). */
+qn_status qn_normalizer_from_charsmap(qn_normalizer **out, qn_bytes charsmap,
+                                      const qn_json *value, const qn_jpath *at);
 void qn_normalizer_free(qn_normalizer *normalizer);
 
 typedef struct qn_norm_text {

@@ -191,6 +191,28 @@ static qn_status run_precompiled(const qn_norm_step *s, qn_norm_input in,
     return QN_OK;
 }
 
+/* SentencePiece's own way: at each place the longest key. */
+static qn_status run_longest(const qn_norm_step *s, qn_norm_input in,
+                             qn_norm_text *out)
+{
+    for (size_t i = 0; i < in.text.size;) {
+        qn_str to, rest = {in.text.data + i, in.text.size - i};
+        size_t used;
+        if (qn_charsmap_longest(s->charsmap, rest, &to, &used)) {
+            qn_norm_emit(out, to.data, to.size, in, i, i + used);
+            i += used;
+            continue;
+        }
+        uint32_t code;
+        size_t length = (size_t)qn_uc_next(rest.data, &code);
+        qn_norm_copy(out, in, i, i + length);
+        i += length;
+    }
+    return QN_OK;
+}
+
+const qn_norm_kind qn_norm_longest_kind = {"", NULL, run_longest, 0};
+
 /* ---- ByteLevel ---- */
 
 static qn_status run_byte_level(const qn_norm_step *s, qn_norm_input in,

@@ -2,8 +2,9 @@
  *
  * For each end in the word, the best sum of scores of tokens that lead there
  * and where the last of them starts; filled from left to right, read from the
- * end.  Sums are doubles and a later path replaces an earlier one only if it
- * is better, as in the format's own library, so that near ties agree. */
+ * end.  Sums are doubles (floats for SentencePiece's own files) and a later
+ * path replaces an earlier one only if it is better, as in the format's own
+ * library, so that near ties agree. */
 #include "unigram.h"
 
 #include "base/alloc.h"
@@ -22,6 +23,7 @@ struct qn_unigram {
     double *scores; /* by id */
     double unk_score;
     int32_t unk;
+    bool narrow;
     int32_t bytes[256]; /* ids of <0xNN>, or -1 */
 };
 
@@ -44,8 +46,11 @@ static void free_model(qn_text_model *model)
 
 /* ---- the best path ---- */
 
-static void offer(path_node *node, double score, size_t start, int32_t id)
+static void offer(const qn_unigram *u, path_node *node, double score,
+                  size_t start, int32_t id)
 {
+    if (u->narrow)
+        score = (float)score;
     if (node->start == NO_START || score > node->score)
         *node = (path_node){score, (uint32_t)start, id};
 }
@@ -65,11 +70,11 @@ static void extend(const qn_unigram *u, path_node *path, qn_str word, size_t at,
         int32_t id = qn_trie_value(&u->trie, node);
         if (id < 0)
             continue;
-        offer(&path[end], score + u->scores[id], at, id);
+        offer(u, &path[end], score + u->scores[id], at, id);
         covered |= end - at == length;
     }
     if (!covered)
-        offer(&path[at + length], score + u->unk_score, at, u->unk);
+        offer(u, &path[at + length], score + u->unk_score, at, u->unk);
 }
 
 static qn_status find_path(const qn_unigram *u, qn_scratch *scratch,
@@ -174,7 +179,7 @@ static qn_status fill(qn_unigram *u, const qn_vocab *vocab,
     for (size_t id = 0; !status && id < vocab->count; id++) {
         qn_str token = qn_vocab_text(vocab, (int32_t)id);
         u->scores[id] = scores[id];
-        if (!qn_vocab_has(vocab, (int64_t)id))
+        if (!qn_vocab_has(vocab, (int64_t)id) || isnan(scores[id]))
             continue;
         if (scores[id] < lowest)
             lowest = scores[id];
@@ -182,6 +187,8 @@ static qn_status fill(qn_unigram *u, const qn_vocab *vocab,
         if (token.size && qn_vocab_find_model(vocab, token) == (int32_t)id)
             status = qn_trie_add(&u->trie, token, (int32_t)id);
     }
+    if (lowest == INFINITY) /* no tokens */
+        lowest = 0;
     u->unk_score = lowest - unk_penalty;
     return status;
 }
@@ -195,6 +202,7 @@ qn_status qn_unigram_new(qn_text_model **out, const qn_vocab *vocab,
         return QN_E_NOMEM;
     u->model = (qn_text_model){"unigram", encode_word, free_model};
     u->unk = options->unk;
+    u->narrow = options->narrow;
     qn_fallback_find(u->bytes, vocab, options->byte_fallback);
     qn_status status = fill(u, vocab, scores);
     if (status) {
