@@ -479,6 +479,18 @@ quern_status quern_session_trim(quern_session *session, size_t length,
 /* Forgets everything.  The memory is kept for what comes next. */
 void quern_session_reset(quern_session *session);
 
+/* Writes the sequence and what is stored of it to a file, which takes its name
+ * once it is whole.  QUERN_E_ARG while the sequence is empty. */
+quern_status quern_session_save(quern_session *session, const char *path,
+                                quern_error *error);
+/* The session becomes what was saved, without logits.  QUERN_E_NOTFOUND;
+ * QUERN_E_FORMAT: cut, changed, or another kind of file; QUERN_E_MISMATCH, by
+ * the name of what differs: of another model, dtype, KV kind, release, or
+ * instruction set, which would go on in another way; QUERN_E_UNSUPPORTED:
+ * longer than the context.  On failure the session is empty. */
+quern_status quern_session_load(quern_session *session, const char *path,
+                                quern_error *error);
+
 /* ---- generation ---------------------------------------------------------- */
 
 typedef struct quern_logit_bias {

@@ -54,6 +54,22 @@ static const flag_pair needs[] = {
 #include "flags.def"
 };
 
+/* Other spellings, and those that are told what to do instead. */
+static const struct {
+    const char *name;
+    qn_flag flag;
+} aliases[] = {
+#define QN_ALIAS(name, flag) {name, QN_FLAG_##flag},
+#include "flags.def"
+};
+
+static const struct {
+    const char *name, *why;
+} refused[] = {
+#define QN_REFUSED(name, why) {name, why},
+#include "flags.def"
+};
+
 /* ---- nearest names ---- */
 
 static size_t smaller(size_t a, size_t b)
@@ -106,6 +122,10 @@ static qn_status unknown_flag(int command, const char *name)
         if ((rows[i].commands & command) && (!negated || rows[i].kind == BOOL))
             names[count++] = rows[i].name;
     names[count] = NULL;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!strcmp(refused[i].name, name))
+            return qn_fail(QN_E_ARG, "--%s is a flag of mlx-lm: %s", name,
+                           refused[i].why);
     const char *near = qn_nearest(name + (negated ? 3 : 0), names);
     if (near)
         return qn_fail(QN_E_ARG, "unknown flag --%s; did you mean --%s%s?",
@@ -365,6 +385,11 @@ static int find_name(int command, const char *name, size_t length)
         if ((rows[i].commands & command) && strlen(rows[i].name) == length &&
             !memcmp(rows[i].name, name, length))
             return i;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if ((rows[aliases[i].flag].commands & command) &&
+            strlen(aliases[i].name) == length &&
+            !memcmp(aliases[i].name, name, length))
+            return (int)aliases[i].flag;
     return -1;
 }
 
@@ -494,6 +519,25 @@ static void find_json(qn_args *args, int argc, char *const *argv)
             args->flag[QN_FLAG_JSON].on = true;
 }
 
+/* mlx-lm gives model and prompt by flags; here they are arguments. */
+static qn_status add_words(qn_args *args)
+{
+    const qn_arg *model = &args->flag[QN_FLAG_MODEL_WORD];
+    const qn_arg *prompt = &args->flag[QN_FLAG_PROMPT_WORD];
+    qn_status status = QN_OK;
+    if (model->given) {
+        status = append(&args->words, &args->word_count, model->text);
+        if (!status)
+            memmove(args->words + 1, args->words,
+                    (args->word_count - 1) * sizeof *args->words);
+        if (!status)
+            args->words[0] = model->text;
+    }
+    if (!status && prompt->given && args->word_count)
+        status = append(&args->words, &args->word_count, prompt->text);
+    return status;
+}
+
 qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
                         size_t min_words, size_t max_words)
 {
@@ -501,6 +545,8 @@ qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
     qn_status status = parse_words(args, command, argc, argv);
     if (status)
         find_json(args, argc, argv);
+    if (!status)
+        status = add_words(args);
     if (status || args->flag[QN_FLAG_HELP].on)
         return status;
     if (args->word_count > max_words)

@@ -22,10 +22,13 @@ enum {
     QN_CMD_GET = 128,
     QN_CMD_LIST = 256,
     QN_CMD_GC = 512,
-    QN_CMD_MODEL = QN_CMD_RUN | QN_CMD_BENCH, /* those that load a model */
+    QN_CMD_CHAT = 1 << 14,
+    QN_CMD_ANSWER = QN_CMD_RUN | QN_CMD_CHAT,
+    QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH, /* those that load a model */
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
-    QN_CMD_ALL = 0xffff
+    QN_CMD_ALL = 0xffff,
+    QN_CMD_PLAIN = QN_CMD_ALL & ~QN_CMD_CHAT /* those that print JSON */
 };
 
 typedef enum qn_flag {

@@ -48,6 +48,9 @@ void qn_cli_log(const qn_cli *cli, quern_log_level level, const char *text);
 /* The parts (up to a NULL) and a newline on stderr, control characters
  * spelled out: one line, whatever the parts hold. */
 void qn_err_line(const char *const *parts);
+/* Some of what a model thinks on stderr, control characters escaped, dimmed
+ * where colours are wanted; true when its line is still open. */
+bool qn_err_thought(const char *text, size_t size);
 
 /* ---- standard output (out.c) ---- */
 
@@ -121,6 +124,14 @@ int qn_cli_pull(qn_cli *cli, const char *ref);
 /* Bytes of memory that a model may have here: what the machine has and its
  * control groups leave, less a tenth. */
 uint64_t qn_usable_memory(void);
+
+/* ---- requests (request.c) ---- */
+
+/* UTF-8 without NUL bytes, or QN_E_ARG. */
+qn_status qn_cli_check_text(const char *what, qn_str text);
+/* What can be said of the flags before a model is loaded. */
+qn_status qn_cli_check_request(const qn_arg *flag);
+void qn_cli_set_request(quern_request *request, const qn_args *args);
 
 /* ---- signals (main.c) ---- */
 

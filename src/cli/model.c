@@ -88,6 +88,14 @@ static void set_options(quern_options *options, const qn_cli *cli)
     const qn_arg *flag = cli->args.flag;
     options->dtype = dtype_of(&flag[QN_FLAG_DTYPE]);
     options->kv = flag[QN_FLAG_KV].given ? flag[QN_FLAG_KV].text : NULL;
+    if (flag[QN_FLAG_KV_BITS].given)
+        options->kv =
+            *flag[QN_FLAG_KV_BITS].text == '4' ? "affine4" : "affine8";
+    options->draft =
+        flag[QN_FLAG_DRAFT].given ? flag[QN_FLAG_DRAFT].text : NULL;
+    options->ngram = flag[QN_FLAG_NGRAM].on;
+    if (flag[QN_FLAG_NUM_DRAFT].given)
+        options->num_draft = (int)flag[QN_FLAG_NUM_DRAFT].whole;
     options->kv_quant_start =
         flag[QN_FLAG_KV_START].given ? flag[QN_FLAG_KV_START].whole : 0;
     options->max_kv_size =

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -178,6 +179,28 @@ void qn_err_line(const char *const *parts)
     else
         fputs("quern: out of memory\n", stderr);
     qn_buf_free(&line);
+}
+
+static bool wants_colour(void)
+{
+    const char *term = getenv("TERM"), *none = getenv("NO_COLOR");
+    return isatty(STDERR_FILENO) && !(none && *none) && term &&
+           strcmp(term, "dumb") != 0;
+}
+
+bool qn_err_thought(const char *text, size_t size)
+{
+    qn_buf shown = QN_BUF_INIT;
+    bool dim = size && wants_colour();
+    if (dim)
+        qn_buf_add_text(&shown, "\033[2m");
+    add_escaped(&shown, text, size, LINES);
+    if (dim)
+        qn_buf_add_text(&shown, "\033[22m");
+    if (!qn_buf_status(&shown))
+        fwrite(qn_buf_str(&shown).data, 1, shown.size, stderr);
+    qn_buf_free(&shown);
+    return size && text[size - 1] != '\n';
 }
 
 /* `where` is a place, or the name that a request gives to a flag's value. */

@@ -56,16 +56,6 @@ static qn_status read_file(const char *path, qn_buf *out)
     return status;
 }
 
-static qn_status check_text(const char *what, qn_str text)
-{
-    size_t bad;
-    if (!qn_utf8_valid(text, &bad))
-        return qn_fail(QN_E_ARG, "%s: not valid UTF-8 at byte %zu", what, bad);
-    if (text.size && memchr(text.data, 0, text.size))
-        return qn_fail(QN_E_ARG, "%s: it has a NUL byte", what);
-    return QN_OK;
-}
-
 /* The newline that ends the last line of a text file is no part of a message;
  * a text to be continued is taken as it is. */
 static void drop_line_end(const qn_args *args, qn_buf *text)
@@ -120,7 +110,7 @@ static qn_status read_prompt(const qn_cli *cli, qn_buf *out)
     qn_buf_free(&more);
     if (!status)
         status = qn_buf_status(out);
-    return status ? status : check_text("prompt", qn_buf_str(out));
+    return status ? status : qn_cli_check_text("prompt", qn_buf_str(out));
 }
 
 static void add_message(qn_json_writer *w, const char *role, qn_str content)
@@ -144,91 +134,6 @@ static qn_status make_messages(const char *system, qn_str prompt, qn_buf *out)
     add_message(&w, "user", prompt);
     qn_json_write_array_end(&w);
     return qn_buf_status(out);
-}
-
-/* ---- flags to request ---- */
-
-/* What can be said of the flags before a model is loaded. */
-static qn_status check_flags(const qn_arg *flag)
-{
-    enum { MAX_STOPS = 16, MAX_STOP = 256 };
-    const qn_arg *stop = &flag[QN_FLAG_STOP];
-    if (stop->list_count > MAX_STOPS)
-        return qn_fail(QN_E_ARG, "--stop: expected at most %d, found %zu",
-                       MAX_STOPS, stop->list_count);
-    for (size_t i = 0; i < stop->list_count; i++) {
-        qn_str text = qn_str_of(stop->list[i]);
-        if (!text.size || text.size > MAX_STOP)
-            return qn_fail(QN_E_ARG,
-                           "--stop '%s': expected 1 to %d bytes, found %zu",
-                           stop->list[i], MAX_STOP, text.size);
-        qn_status status = check_text("--stop", text);
-        if (status)
-            return status;
-    }
-    const qn_arg *min = &flag[QN_FLAG_MIN_TOKENS];
-    const qn_arg *max = &flag[QN_FLAG_MAX_TOKENS];
-    if (min->given && max->given && min->whole > max->whole)
-        return qn_fail(QN_E_ARG,
-                       "--min-tokens %lld: expected at most --max-tokens %lld",
-                       (long long)min->whole, (long long)max->whole);
-    return flag[QN_FLAG_SYSTEM].given
-               ? check_text("--system", qn_str_of(flag[QN_FLAG_SYSTEM].text))
-               : QN_OK;
-}
-
-static void set_sampling(quern_sampling *s, const qn_arg *flag)
-{
-    const struct {
-        qn_flag id;
-        double *to;
-    } reals[] = {
-        {QN_FLAG_TEMPERATURE, &s->temperature},
-        {QN_FLAG_TOP_P, &s->top_p},
-        {QN_FLAG_MIN_P, &s->min_p},
-        {QN_FLAG_TYPICAL_P, &s->typical_p},
-        {QN_FLAG_XTC_PROBABILITY, &s->xtc_probability},
-        {QN_FLAG_XTC_THRESHOLD, &s->xtc_threshold},
-        {QN_FLAG_REPETITION, &s->repetition_penalty},
-        {QN_FLAG_PRESENCE, &s->presence_penalty},
-        {QN_FLAG_FREQUENCY, &s->frequency_penalty},
-    };
-    const struct {
-        qn_flag id;
-        int32_t *to;
-    } counts[] = {
-        {QN_FLAG_TOP_K, &s->top_k},
-        {QN_FLAG_REPETITION_SIZE, &s->repetition_context_size},
-        {QN_FLAG_PRESENCE_SIZE, &s->presence_context_size},
-        {QN_FLAG_FREQUENCY_SIZE, &s->frequency_context_size},
-    };
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        if (flag[reals[i].id].given)
-            *reals[i].to = flag[reals[i].id].real;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (flag[counts[i].id].given)
-            *counts[i].to = (int32_t)flag[counts[i].id].whole;
-    if (flag[QN_FLAG_SEED].given) {
-        s->has_seed = true;
-        s->seed = (uint64_t)flag[QN_FLAG_SEED].whole;
-    }
-}
-
-static void set_request(quern_request *request, const qn_args *args)
-{
-    const qn_arg *flag = args->flag;
-    set_sampling(&request->sampling, flag);
-    if (flag[QN_FLAG_MAX_TOKENS].given)
-        request->max_tokens = flag[QN_FLAG_MAX_TOKENS].whole;
-    if (flag[QN_FLAG_MIN_TOKENS].given)
-        request->min_tokens = flag[QN_FLAG_MIN_TOKENS].whole;
-    request->ignore_eos = flag[QN_FLAG_IGNORE_EOS].on;
-    request->stops = flag[QN_FLAG_STOP].list;
-    request->stop_count = flag[QN_FLAG_STOP].list_count;
-    if (flag[QN_FLAG_LOGPROBS].given) {
-        request->logprobs = true;
-        request->top_logprobs = (int)flag[QN_FLAG_LOGPROBS].whole;
-    }
 }
 
 /* ---- output ---- */
@@ -279,15 +184,38 @@ typedef struct output {
     bool stream, closed;
     bool newline; /* the text so far ends with one */
     bool begun;
+    bool thinking;       /* the last text was a thought, whose line is open */
     int64_t prompt_done; /* tokens of the prompt that are computed */
     qn_progress progress;
 } output;
 
+/* Thoughts are for the eyes of who asked for them: on stderr, dimmed on a
+ * terminal, in a line of their own. */
+static void show_thought(output *out, const quern_event *event)
+{
+    if (out->cli->args.flag[QN_FLAG_SHOW_THINKING].on)
+        out->thinking = qn_err_thought(event->text, event->size) ||
+                        (out->thinking && !event->size);
+}
+
+static void end_thought(output *out)
+{
+    if (out->thinking)
+        fputs("\n", stderr);
+    out->thinking = false;
+}
+
 static bool on_text(output *out, const quern_event *event)
 {
     bool logprobs = out->cli->args.flag[QN_FLAG_LOGPROBS].given;
+    bool thought = event->type == QUERN_EVENT_REASONING;
     if (!event->size && !(logprobs && event->token_count))
         return true;
+    if (thought && !out->cli->json) {
+        show_thought(out, event);
+        return true;
+    }
+    end_thought(out);
     if (event->size)
         out->newline = event->text[event->size - 1] == '\n';
     out->begun = true;
@@ -301,7 +229,7 @@ static bool on_text(output *out, const quern_event *event)
     qn_json_write_text(&w, "quern.run/1");
     qn_json_write_key(&w, "event");
     qn_json_write_text(&w, "piece");
-    qn_json_write_key(&w, "text");
+    qn_json_write_key(&w, thought ? "reasoning" : "text");
     qn_json_write_str(&w, (qn_str){event->text, event->size});
     if (logprobs)
         write_logprobs(&w, event->tokens, event->token_count);
@@ -319,7 +247,7 @@ static bool on_event(void *data, const quern_event *event)
             qn_progress_end(&out->progress);
         return true;
     }
-    if (event->type != QUERN_EVENT_TEXT || !out->stream)
+    if (event->type == QUERN_EVENT_START || !out->stream)
         return true;
     out->closed = !on_text(out, event);
     return !out->closed;
@@ -345,6 +273,25 @@ static double decode_rate(const quern_result *r)
                : 0;
 }
 
+static bool speculates(const qn_cli *cli)
+{
+    const qn_arg *flag = cli->args.flag;
+    return flag[QN_FLAG_DRAFT].given || flag[QN_FLAG_NGRAM].on;
+}
+
+static void write_speculation(qn_json_writer *w, const quern_result *r)
+{
+    qn_json_write_key(w, "speculation");
+    qn_json_write_object(w);
+    qn_json_write_key(w, "drafted");
+    qn_json_write_int(w, r->drafted);
+    qn_json_write_key(w, "accepted");
+    qn_json_write_int(w, r->accepted);
+    qn_json_write_key(w, "stopped");
+    qn_json_write_bool(w, r->draft_stopped);
+    qn_json_write_object_end(w);
+}
+
 static int print_summary(const qn_cli *cli, const quern_model *model,
                          const quern_result *r, int64_t done)
 {
@@ -361,7 +308,10 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     qn_json_write_key(&w, "text");
     qn_json_write_str(&w, (qn_str){r->text ? r->text : "", r->size});
     qn_json_write_key(&w, "reasoning");
-    qn_json_write_null(&w);
+    if (r->reasoning_size)
+        qn_json_write_str(&w, (qn_str){r->reasoning, r->reasoning_size});
+    else
+        qn_json_write_null(&w);
     qn_json_write_key(&w, "finish_reason");
     qn_json_write_text(&w, quern_finish_name(r->finish));
     qn_json_write_key(&w, "usage");
@@ -374,7 +324,11 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     qn_json_write_int(&w, r->prompt_tokens + r->completion_tokens);
     qn_json_write_key(&w, "cached_tokens");
     qn_json_write_int(&w, r->cached_tokens);
+    qn_json_write_key(&w, "reasoning_tokens");
+    qn_json_write_int(&w, r->reasoning_tokens);
     qn_json_write_object_end(&w);
+    if (speculates(cli))
+        write_speculation(&w, r);
     qn_json_write_key(&w, "timings");
     qn_json_write_object(&w);
     const struct {
@@ -405,11 +359,15 @@ static int print_summary(const qn_cli *cli, const quern_model *model,
     return qn_out_json(cli, &line);
 }
 
-static void print_stats(const quern_model *model, const quern_result *r,
-                        int64_t done)
+static void print_stats(const qn_cli *cli, const quern_model *model,
+                        const quern_result *r, int64_t done)
 {
     quern_info info;
-    char part[48] = "", text[320];
+    char part[48] = "", text[448], guesses[96] = "";
+    if (speculates(cli))
+        snprintf(guesses, sizeof guesses, "; %lld of %lld guesses right%s",
+                 (long long)r->accepted, (long long)r->drafted,
+                 r->draft_stopped ? " until they ended" : "");
     quern_model_info(model, &info);
     if (done < r->prompt_tokens)
         snprintf(part, sizeof part, "%lld of ", (long long)done);
@@ -421,10 +379,10 @@ static void print_stats(const quern_model *model, const quern_result *r,
         n += snprintf(text + n, sizeof text - (size_t)n, "first token %.3f s; ",
                       r->first_token_seconds);
     snprintf(text + n, sizeof text - (size_t)n,
-             "answer %lld tokens, %.1f tokens/s; load %.3f s; peak %.0f MiB; "
+             "answer %lld tokens, %.1f tokens/s%s; load %.3f s; peak %.0f MiB; "
              "seed %llu",
-             (long long)r->completion_tokens, decode_rate(r), info.load_seconds,
-             (double)qn_peak_resident() / (1 << 20),
+             (long long)r->completion_tokens, decode_rate(r), guesses,
+             info.load_seconds, (double)qn_peak_resident() / (1 << 20),
              (unsigned long long)r->seed);
     qn_err_line((const char *const[]){text, NULL});
 }
@@ -455,6 +413,10 @@ static int finish(output *out, const quern_model *model,
     const qn_cli *cli = out->cli;
     int code = QN_EXIT_OK;
     if (!out->stream && !cli->json) {
+        if (cli->args.flag[QN_FLAG_SHOW_THINKING].on)
+            out->thinking =
+                qn_err_thought(result->reasoning, result->reasoning_size);
+        end_thought(out);
         out->newline = result->size && result->text[result->size - 1] == '\n';
         out->begun = result->size > 0;
         qn_out_text(result->text ? result->text : "", result->size);
@@ -465,7 +427,7 @@ static int finish(output *out, const quern_model *model,
         code = print_summary(cli, model, result, out->prompt_done);
     end_line(out, stats);
     if (stats)
-        print_stats(model, result, out->prompt_done);
+        print_stats(cli, model, result, out->prompt_done);
     return code;
 }
 
@@ -480,15 +442,25 @@ static int generate(const qn_cli *cli, quern_model *model,
     quern_error error;
     if (quern_session_new(&session, model, &error))
         return qn_cli_fail_error(cli, &error);
+    const qn_arg *flag = cli->args.flag;
+    if (flag[QN_FLAG_PROMPT_CACHE].given &&
+        quern_session_load(session, flag[QN_FLAG_PROMPT_CACHE].text, &error)) {
+        quern_session_free(session);
+        return qn_cli_fail_error(cli, &error);
+    }
     qn_cli_watch(session);
     qn_progress_begin(&out.progress, cli, "prompt", "tokens");
     quern_status status =
         quern_generate(session, request, on_event, &out, &result, &error);
     qn_progress_end(&out.progress);
     qn_cli_watch(NULL);
+    end_thought(&out);
     int code;
     if (!status || (status == QUERN_E_CANCELLED && qn_cli_signalled())) {
         code = finish(&out, model, &result);
+        if (!code && flag[QN_FLAG_SAVE_CACHE].given &&
+            quern_session_save(session, flag[QN_FLAG_SAVE_CACHE].text, &error))
+            code = qn_cli_fail_error(cli, &error);
     } else if (out.closed) {
         code = QN_EXIT_FAILURE;
     } else {
@@ -507,7 +479,7 @@ int qn_cli_run(qn_cli *cli)
     qn_buf prompt = QN_BUF_INIT, messages = QN_BUF_INIT;
     quern_model *model = NULL;
     int code;
-    qn_status status = check_flags(flag);
+    qn_status status = qn_cli_check_request(flag);
     if (!status)
         status = read_prompt(cli, &prompt);
     if (!status && !flag[QN_FLAG_RAW].on)
@@ -530,7 +502,7 @@ int qn_cli_run(qn_cli *cli)
     }
     quern_request request;
     quern_request_init(&request, model);
-    set_request(&request, &cli->args);
+    qn_cli_set_request(&request, &cli->args);
     if (flag[QN_FLAG_RAW].on)
         request.prompt = prompt.data ? prompt.data : "";
     else

@@ -53,7 +53,33 @@ qn_status qn_draft_init(qn_draft *d, const quern_model *model,
 void qn_draft_clear(qn_draft *d)
 {
     quern_session_free(d->session);
+    qn_kv_cache_free(d->snapshot);
     d->session = NULL;
+    d->snapshot = NULL;
+}
+
+/* ---- caches that can't go back ---- */
+
+/* A step of guesses begins: the cache as it is now, if it can't forget. */
+static bool take_snapshot(qn_draft *d, const quern_session *s)
+{
+    int length = qn_kv_cache_length(s->cache);
+    qn_kv_cache_free(d->snapshot);
+    d->snapshot = NULL;
+    d->snapshot_length = (size_t)length;
+    return (length > 1 && qn_kv_cache_can_trim(s->cache, length - 1)) ||
+           !qn_kv_cache_clone(&d->snapshot, s->cache);
+}
+
+bool qn_draft_restore(qn_draft *d, quern_session *s)
+{
+    if (!d->snapshot)
+        return false;
+    qn_kv_cache_free(s->cache);
+    s->cache = d->snapshot;
+    s->ids.size = d->snapshot_length;
+    d->snapshot = NULL;
+    return true;
 }
 
 /* ---- n-grams ---- */
@@ -239,6 +265,7 @@ void qn_drafts_propose(qn_row *rows, size_t count)
         return;
     guess_by_model(&r);
     for (qn_row *row = rows; row; row = row->next)
-        if (wants_guesses(row) && row->draft->count)
+        if (wants_guesses(row) && row->draft->count &&
+            take_snapshot(row->draft, row->session))
             put_in(row);
 }

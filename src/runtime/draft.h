@@ -28,6 +28,10 @@ typedef struct qn_draft {
     int32_t tokens[1 + QN_MAX_DRAFT]; /* the last token, and guesses */
     int count;                        /* guesses */
     int64_t drafted, accepted;
+    /* The cache without the guesses, where it can't forget them (recurrent
+     * layers), and its tokens. */
+    qn_kv_cache *snapshot;
+    size_t snapshot_length;
 } qn_draft;
 
 /* QN_E_MISMATCH unless the two models share a vocabulary. */
@@ -37,6 +41,10 @@ qn_status qn_draft_check(const quern_model *model, const quern_model *draft);
 qn_status qn_draft_init(qn_draft *draft, const quern_model *model,
                         const qn_ids *all, int most);
 void qn_draft_clear(qn_draft *draft);
+
+/* Gives the session its sequence back as it was before the guesses; false when
+ * there is no snapshot. */
+bool qn_draft_restore(qn_draft *draft, quern_session *session);
 
 /* Guesses for those of `count` linked rows that decode, on the thread of their
  * model, and puts the guesses into them.  A failure ends speculation for the

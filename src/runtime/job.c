@@ -154,6 +154,10 @@ static qn_status go_on(quern_job *job)
     qn_status status = QN_OK;
     if (length < job->session->ids.size)
         status = qn_session_keep(job->session, length);
+    if (status == QN_E_UNSUPPORTED && qn_draft_restore(d, job->session)) {
+        compute_from(job, job->session->ids.size);
+        return QN_OK;
+    }
     if (status == QN_E_UNSUPPORTED) {
         /* The cache can't go back: without guesses, all of it again. */
         d->on = false;

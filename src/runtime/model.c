@@ -448,7 +448,10 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
         .warn = warn,
         .warn_data = m,
     };
+    static const char *const names[] = {"auto", "f32", "f16", "bf16"};
     m->tensors = qn_weights_count(weights);
+    m->compute = names[options->dtype];
+    qn_model_digest(m->digest, weights, config);
     return qn_model_load(&m->model, weights, config, &model_options);
 }
 

@@ -4,11 +4,13 @@
  * conversations, session.c computes sequences, scheduler.c decides which ones
  * next, on the model's thread, for feed.c and for job.c, which is one answer:
  * answer.c makes events of tokens (sampler.c picks them, reasoning.c tells
- * thoughts from answers, stops.c ends them), draft.c guesses ahead.  generate.c
- * waits for a job. */
+ * thoughts from answers, stops.c ends them), draft.c guesses ahead.  submit.c
+ * is how callers see jobs, generate.c waits for one.  saved.c has sessions on
+ * disk. */
 #ifndef QN_RUNTIME_RUNTIME_H
 #define QN_RUNTIME_RUNTIME_H
 
+#include "base/digest.h"
 #include "base/status.h"
 #include "kv/cache.h"
 #include "model/model.h"
@@ -58,6 +60,8 @@ struct quern_model {
     int prefill_chunk;
     size_t tensors;
     double load_seconds;
+    char digest[QN_DIGEST_SIZE]; /* of the files */
+    const char *compute;         /* the dtype that was asked for */
     void (*log)(void *data, quern_log_level level, const char *text);
     void *log_data;
     mlx_stream stream;
@@ -120,6 +124,12 @@ qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
                       qn_ids *out);
 /* Appends the ids of a raw prompt; an empty one becomes the begin token. */
 qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out);
+
+/* ---- saved.c ---- */
+
+/* What tells a model's files from others. */
+void qn_model_digest(char out[QN_DIGEST_SIZE], qn_weights *weights,
+                     const qn_config *config);
 
 /* ---- session.c ---- */
 

@@ -106,7 +106,8 @@ check "no newline of ours behind it" \
 check "fields" json "d['schema'] == 'quern.run/1' and set(d) >= {'text',
     'reasoning', 'finish_reason', 'usage', 'timings', 'seed', 'model'}"
 check "usage adds up" json "d['usage'] == {'prompt_tokens': 2,
-    'completion_tokens': 8, 'total_tokens': 10, 'cached_tokens': 0}"
+    'completion_tokens': 8, 'total_tokens': 10, 'cached_tokens': 0,
+    'reasoning_tokens': 0}"
 check "timings are times" json "d['finish_reason'] == 'length' and
     0 < d['timings']['prompt_s'] <= d['timings']['ttft_s'] and
     d['timings']['decode_tokens_per_s'] > 0"

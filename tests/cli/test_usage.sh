@@ -67,7 +67,7 @@ check "flags before the command" json "d['schema'] == 'quern.version/1'"
 
 fails 2 "unknown flag --temprature; did you mean --temperature?" \
     run "$tiny" hi --temprature 0
-fails 2 "unknown flag --temp" run "$tiny" hi --temp 0 # no abbreviations
+fails 2 "unknown flag --temper" run "$tiny" hi --temper 0 # no abbreviations
 fails 2 "unknown flag --no-strem; did you mean --no-stream?" \
     run "$tiny" hi --no-strem
 fails 2 "unknown flag --no-seed" run "$tiny" hi --no-seed

@@ -1,0 +1,93 @@
+#!/bin/sh
+# quern run: speculation, saved prompts, thoughts, and the spellings of mlx-lm.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/cli/lib.sh
+. "$root/tests/cli/lib.sh"
+
+q4=$root/tests/vectors/cases/fixtures/models/tiny_q4
+seeded="--seed 7 --max-tokens 24"
+
+# Runs on the tiny model with the words, and compares with the first text.
+answer() {
+    # shellcheck disable=SC2086 # a list of flags
+    q run "$tiny" abcabcabc $seeded "$@"
+}
+
+same_text() {
+    cmp -s "$scratch/out" "$scratch/first"
+}
+
+# ---- speculation ----
+
+answer
+cp "$scratch/out" "$scratch/first"
+check "some text" [ -s "$scratch/first" ]
+answer --ngram
+check "n-grams give the same text" same_text
+answer --draft-model "$tiny"
+check "a draft model gives the same text" same_text
+answer --draft-model "$q4" --num-draft 7
+check "another one, too" same_text
+answer --draft-model "$tiny" --temperature 0 --json
+check "guesses are counted" json "d['speculation']['drafted'] > 0 and
+    d['speculation']['accepted'] > 0 and not d['speculation']['stopped']"
+answer --ngram --stats
+check "and told" err_has "guesses right"
+fails 2 "--draft-model and --ngram exclude each other" \
+    run "$tiny" x --draft-model "$q4" --ngram
+fails 2 "--num-draft needs" run "$tiny" x --num-draft 3
+fails 2 "from 1 to 16" run "$tiny" x --ngram --num-draft 17
+fails 3 "/nowhere" run "$tiny" x --draft-model /nowhere
+
+# ---- prompts that were saved ----
+
+cached() {
+    json "d['usage']['cached_tokens'] == $1"
+}
+
+answer --save-prompt-cache "$scratch/saved" --json
+keep_json
+check "nothing is cached at first" cached 0
+answer --prompt-cache "$scratch/saved" --json
+check "all but a token is, then" json \
+    "d['usage']['cached_tokens'] == d['usage']['prompt_tokens'] - 1"
+check "and the text is the same" json "d['text'] == first['text']"
+# shellcheck disable=SC2086
+q run "$tiny" abcabcabd $seeded --prompt-cache "$scratch/saved" --json
+check "another prompt uses its beginning" json \
+    "0 < d['usage']['cached_tokens'] < d['usage']['prompt_tokens'] - 1"
+fails 4 "model: expected" run "$q4" abc --prompt-cache "$scratch/saved"
+fails 4 "kind: expected f32" \
+    run "$tiny" abc --kv f32 --prompt-cache "$scratch/saved"
+fails 3 "no such file" run "$tiny" abc --prompt-cache "$scratch/nothing"
+head -c 300 "$scratch/saved" >"$scratch/cut"
+fails 4 "$scratch/cut" run "$tiny" abc --prompt-cache "$scratch/cut"
+answer --save-prompt-cache /nowhere/at/all
+check "a place that is none" code_is 3
+check "its name" err_has /nowhere/at/all
+
+# ---- spellings of mlx-lm ----
+
+q run "$tiny" abcabcabc --temperature 0.3 --seed 3 --max-tokens 9
+cp "$scratch/out" "$scratch/first"
+q run --model "$tiny" --prompt abcabcabc --temp 0.3 --seed 3 --max-tokens 9
+check "--model, --prompt, --temp" same_text
+q run --model "$tiny" -p abcabcabc --temp 0.3 --seed 3 --max-tokens 9 --ngram \
+    --num-draft-tokens 2
+check "-p, --num-draft-tokens" same_text
+q run "$tiny" ab --ignore-chat-template --json --max-tokens 1
+check "--ignore-chat-template" json "d['usage']['prompt_tokens'] == 2"
+h64=$root/tests/vectors/cases/fixtures/models/tiny_h64
+q run "$h64" ab --kv affine8 --temperature 0 --max-tokens 9 --kv-quant-start 4
+cp "$scratch/out" "$scratch/first"
+q run "$h64" ab --kv-bits 8 --kv-group-size 64 --quantized-kv-start 4 \
+    --temp 0 --max-tokens 9
+check "--kv-bits, --kv-group-size, --quantized-kv-start" same_text
+fails 2 "--kv and --kv-bits exclude each other" \
+    run "$tiny" x --kv f16 --kv-bits 8
+fails 2 "code of models is never run" run "$tiny" x --trust-remote-code
+fails 2 "expected a model" run --prompt x
+fails 2 "--raw and --no-think exclude each other" run "$tiny" x --raw --no-think
+
+finish
