@@ -91,6 +91,7 @@ qn_status qn_kv_cache_clone(qn_kv_cache **out, const qn_kv_cache *from)
         return QN_E_NOMEM;
     cache->length = from->length;
     cache->admitted = from->admitted;
+    cache->budget = from->budget;
     cache->converted = from->converted;
     for (; cache->count < from->count; cache->count++) {
         const qn_kv_part *part = from->parts[cache->count];
@@ -115,6 +116,16 @@ void qn_kv_cache_free(qn_kv_cache *cache)
             cache->parts[i]->kind->free(cache->parts[i]);
     qn_free(cache->parts);
     qn_free(cache);
+}
+
+void qn_kv_cache_set_budget(qn_kv_cache *cache, int tokens)
+{
+    cache->budget = tokens;
+}
+
+int qn_kv_cache_budget(const qn_kv_cache *cache)
+{
+    return cache->budget;
 }
 
 int qn_kv_cache_length(const qn_kv_cache *cache)

@@ -82,6 +82,11 @@ int qn_kv_cache_length(const qn_kv_cache *cache);
 /* Says that the sequence will have `length` tokens before long, so that storage
  * grows once for all of a prompt that is fed in pieces. */
 void qn_kv_cache_expect(qn_kv_cache *cache, int length);
+/* Says what length the sequence is to reach, before its first token: rotary
+ * positions of some models depend on it (model/rope.h).  It stays through trims
+ * and resets; 0, as in a new cache: unknown, which counts as short. */
+void qn_kv_cache_set_budget(qn_kv_cache *cache, int tokens);
+int qn_kv_cache_budget(const qn_kv_cache *cache);
 /* Tokens for which memory was set aside (at first shape.limit): a step that
  * goes past them is refused, qn_kv_cache_check. */
 void qn_kv_cache_admit(qn_kv_cache *cache, int tokens);

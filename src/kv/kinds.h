@@ -55,6 +55,7 @@ struct qn_kv_cache {
     int length;
     int expected;   /* tokens that are on the way */
     int admitted;   /* tokens that there may be */
+    int budget;     /* qn_kv_cache_set_budget */
     bool converted; /* to the schemes of the layers */
     int count;
     qn_kv_part **parts; /* NULL: the layer stores nothing */

@@ -43,11 +43,11 @@ static void read_rope(qn_source *s, qn_config *c)
     } else if (!strcmp(type, "yarn")) {
         rope->type = QN_ROPE_YARN;
         read_yarn(s, c);
-    } else if (!strcmp(type, "longrope")) {
-        rope->type = QN_ROPE_LONGROPE;
+    } else if (!strcmp(type, "longrope") || !strcmp(type, "none")) {
+        /* Whether positions are scaled so shows in tensors (rope.c). */
         qn_read_real(s, &rope->attention_factor, NULL,
                      "rope.scaling.attn_factor");
-    } else if (strcmp(type, "none") != 0) {
+    } else {
         qn_source_fail(s,
                        qn_fail(QN_E_UNSUPPORTED,
                                "rope scaling '%s' is not supported (none, "

@@ -125,6 +125,8 @@ static void read_scaling(qn_source *s, qn_rope_config *rope,
         read_factors(s, &rope->long_factors, scaling, "long_factor",
                      rope->dims / 2);
     }
+    if (rope->type == QN_ROPE_PROPORTIONAL && !rope->factor)
+        rope->factor = 1;
 }
 
 /* The rotated part of a head; `partial` has been read. */
@@ -205,6 +207,10 @@ static void read_ropes(qn_source *s, qn_config *c)
     if ((rope->type == QN_ROPE_YARN || rope->type == QN_ROPE_LONGROPE) &&
         !rope->original_positions)
         rope->original_positions = (double)c->max_positions;
+    if (rope->type == QN_ROPE_DYNAMIC)
+        rope->original_positions = (double)c->max_positions;
+    if (rope->type == QN_ROPE_LONGROPE && !rope->factor)
+        rope->factor = (double)c->max_positions / rope->original_positions;
 }
 
 /* ---- layers ---- */

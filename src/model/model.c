@@ -135,6 +135,11 @@ void qn_model_free(qn_model *model)
     qn_free(model);
 }
 
+int qn_model_rope_choice(const qn_model *model, int budget)
+{
+    return qn_rope_choice(&model->config.rope, budget);
+}
+
 const qn_config *qn_model_config(const qn_model *model)
 {
     return &model->config;

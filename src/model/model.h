@@ -37,6 +37,11 @@ qn_status qn_model_load(qn_model **out, qn_weights *weights, qn_config *config,
                         const qn_model_options *options);
 void qn_model_free(qn_model *model);
 
+/* Equal for two lengths exactly when sequences that are to reach them
+ * (qn_kv_cache_set_budget) are computed alike: tokens that were stored under
+ * one number serve under no other. */
+int qn_model_rope_choice(const qn_model *model, int budget);
+
 const qn_config *qn_model_config(const qn_model *model);
 const qn_model_sums *qn_model_totals(const qn_model *model);
 

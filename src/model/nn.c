@@ -463,23 +463,71 @@ static mlx_array stretch(nn *c, const qn_rope *rope, mlx_array x)
                       3);
 }
 
+/* Rows that turn alike. */
+static mlx_array attend_alike(nn *c, nn_rows rows, int layer, mlx_array q,
+                              mlx_array k, mlx_array v, const qn_rope *rope,
+                              const qn_attention *how)
+{
+    if (c->status)
+        return none;
+    qn_attention turned = *how;
+    turned.rope = qn_rope_for(rope, qn_kv_cache_budget(rows.rows[0].cache));
+    mlx_array out = {NULL};
+    c->status = qn_kv_attend(rows.rows, rows.count, &out, layer, q, k, v,
+                             &turned, c->stream);
+    return nn_own(c, out, 0);
+}
+
+static bool turns_alike(const qn_rope *rope, const qn_kv_rows *a,
+                        const qn_kv_rows *b)
+{
+    qn_kv_rope x = qn_rope_for(rope, qn_kv_cache_budget(a->cache));
+    qn_kv_rope y = qn_rope_for(rope, qn_kv_cache_budget(b->cache));
+    return x.base == y.base && x.freqs.ctx == y.freqs.ctx;
+}
+
+static mlx_array row_range(nn *c, mlx_array x, int from, int to)
+{
+    if (c->status || !x.ctx)
+        return none;
+    STEP(mlx_slice(&res, x, (int[]){0, from, 0}, 3,
+                   (int[]){1, to, mlx_array_dim(x, 2)}, 3, (int[]){1, 1, 1}, 3,
+                   c->stream));
+}
+
+static mlx_array join_rows(nn *c, mlx_vector_array parts)
+{
+    STEP(mlx_concatenate_axis(&res, parts, 1, c->stream));
+}
+
 mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
                     mlx_array v, const qn_rope *rope, const qn_attention *how)
 {
     q = stretch(c, rope, q);
     k = k.ctx ? stretch(c, rope, k) : k;
-    if (c->status)
-        return none;
-    qn_attention turned = *how;
-    turned.rope = (qn_kv_rope){.dims = rope->dims,
-                               .traditional = rope->traditional,
-                               .base = rope->base,
-                               .scale = rope->scale,
-                               .freqs = rope->freqs};
-    mlx_array out = {NULL};
-    c->status = qn_kv_attend(rows.rows, rows.count, &out, layer, q, k, v,
-                             &turned, c->stream);
-    return nn_own(c, out, 0);
+    size_t same = 1;
+    while (same < rows.count &&
+           turns_alike(rope, &rows.rows[0], &rows.rows[same]))
+        same++;
+    if (same == rows.count)
+        return attend_alike(c, rows, layer, q, k, v, rope, how);
+    mlx_vector_array parts = mlx_vector_array_new();
+    if (!c->status)
+        c->status = qn_engine_made(parts.ctx);
+    int at = 0;
+    for (size_t i = 0; i < rows.count; i++) {
+        int end = at + rows.rows[i].count;
+        mlx_array part = attend_alike(
+            c, (nn_rows){&rows.rows[i], 1}, layer, row_range(c, q, at, end),
+            row_range(c, k, at, end), row_range(c, v, at, end), rope, how);
+        if (!c->status)
+            c->status = qn_engine(mlx_vector_array_append_value(parts, part));
+        at = end;
+    }
+    mlx_array out = join_rows(c, parts);
+    if (parts.ctx)
+        mlx_vector_array_free(parts);
+    return out;
 }
 
 static int wanted_of(const qn_kv_rows *rows)

@@ -162,6 +162,8 @@ static qn_status follow(qn_draft *d, qn_feed *feed, qn_pick *pick)
     size_t room = qn_session_room(s);
     chunk = chunk < room ? chunk : room;
     bool whole = left <= chunk;
+    if (!s->ids.size)
+        qn_session_aim(s, (int64_t)all->size);
     qn_kv_cache_expect(s->cache, (int)all->size);
     *feed = (qn_feed){.session = s,
                       .ids = all->data + same,

@@ -95,6 +95,8 @@ static size_t make_rows(part *parts, quern_feed *items, size_t count, group *g)
         items[i].status = QUERN_OK;
         if (!items[i].count)
             continue;
+        if (!s->ids.size)
+            qn_session_aim(s, items[i].count);
         qn_kv_cache_expect(s->cache, (int)(s->ids.size + items[i].count));
         parts[made] = (part){.row = {.calls = &part_calls,
                                      .session = s,

@@ -101,6 +101,9 @@ static qn_status job_begin(qn_row *row)
         shared = 0;
         status = QN_OK;
     }
+    int64_t all = (int64_t)job->all.size + job->answer.max_tokens;
+    if (!status && !qn_session_aim(s, all))
+        shared = 0;
     job->cached = (int64_t)shared;
     compute_from(job, shared);
     return status ? status : tell_progress(job, QUERN_EVENT_START, job->cached);

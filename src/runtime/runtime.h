@@ -170,5 +170,9 @@ qn_status qn_session_last(quern_session *session, size_t back,
                           const float **out);
 /* Keeps the first `length` tokens. */
 qn_status qn_session_keep(quern_session *session, size_t length);
+/* Says that the sequence is to reach `tokens`.  False when what the session has
+ * was computed for a length of which it would not be the same (rotary positions
+ * of some models): then it has been forgotten. */
+bool qn_session_aim(quern_session *session, int64_t tokens);
 
 #endif

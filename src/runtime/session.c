@@ -62,6 +62,21 @@ void quern_session_reset(quern_session *s)
     s->ids.size = 0;
 }
 
+bool qn_session_aim(quern_session *s, int64_t tokens)
+{
+    const quern_model *m = s->model;
+    int budget = (int)(tokens < m->ctx ? tokens : m->ctx);
+    int before = qn_kv_cache_budget(s->cache);
+    bool alike = qn_model_rope_choice(m->model, before) ==
+                 qn_model_rope_choice(m->model, budget);
+    bool kept = alike || !s->ids.size;
+    if (!kept)
+        quern_session_reset(s);
+    if (!s->ids.size)
+        qn_kv_cache_set_budget(s->cache, budget);
+    return kept;
+}
+
 qn_status qn_session_keep(quern_session *s, size_t length)
 {
     if (length > s->ids.size)

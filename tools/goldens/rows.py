@@ -25,6 +25,11 @@ def rope(rope_type="default", theta=10000.0, **more):
     return {"rope_type": rope_type, "rope_theta": theta, **more}
 
 
+def longrope(pairs, **more):
+    return rope("longrope", short_factor=[1 + i / 10 for i in range(pairs)],
+                long_factor=[1.5 + i for i in range(pairs)], **more)
+
+
 def hf(name, type, dtype="BF16", rules=(), **config):
     return dict(name=name, form="hf", type=type, dtype=dtype, rules=rules,
                 config=small(**config))
@@ -75,6 +80,12 @@ ROWS = [
     hf("phi3-partial-tied", "phi3", tie_word_embeddings=True,
        sliding_window=14, rope_parameters=rope(partial_rotary_factor=0.75),
        head_dim=32, hidden_size=64),
+    hf("phi3-longrope-short", "phi3", original_max_position_embeddings=128,
+       rope_parameters=longrope(8)),
+    hf("phi3-longrope-long", "phi3", original_max_position_embeddings=64,
+       rope_parameters=longrope(6, partial_rotary_factor=0.75)),
+    hf("llama-rope-dynamic", "llama", tie_word_embeddings=True,
+       max_position_embeddings=64, rope_parameters=rope("dynamic", factor=2.0)),
     hf("granite", "granite", embedding_multiplier=3.0, attention_multiplier=0.2,
        residual_multiplier=0.4, logits_scaling=2.0, tie_word_embeddings=True),
     hf("granite-bias", "granite", embedding_multiplier=2.0,
