@@ -329,6 +329,8 @@ static qn_status set_value(qn_args *args, int flag, const char *text)
         return qn_fail(QN_E_ARG, "--%s %s: the flag was given before",
                        row->name, text);
     arg->given = true;
+    if (!arg->origin)
+        arg->origin = QN_FROM_FLAG;
     switch (row->kind) {
     case INT:
     case COUNT:
@@ -356,17 +358,27 @@ static qn_status set_bool(qn_args *args, int flag, bool on)
         return qn_fail(QN_E_ARG, "--%s and --no-%s exclude each other",
                        rows[flag].name, rows[flag].name);
     arg->given = true;
+    if (!arg->origin)
+        arg->origin = QN_FROM_FLAG;
     arg->on = on;
     arg->times++;
     return QN_OK;
 }
 
+/* A flag that is not the command's, or was given, is only checked. */
+static qn_args *wanted(qn_args *args, int command, qn_flag flag,
+                       qn_args *ignored)
+{
+    bool wants = (rows[flag].commands & command) && !args->flag[flag].given;
+    return wants ? args : ignored;
+}
+
 qn_status qn_args_preset(qn_args *args, int command, qn_flag flag,
                          const char *text)
 {
-    bool wanted = (rows[flag].commands & command) && !args->flag[flag].given;
-    qn_args ignored = {0};
-    return set_value(wanted ? args : &ignored, (int)flag, text);
+    qn_args ignored = {0}, *to = wanted(args, command, flag, &ignored);
+    to->flag[flag].origin = QN_FROM_ENVIRONMENT;
+    return set_value(to, (int)flag, text);
 }
 
 bool qn_args_has(const char *name)
@@ -536,6 +548,119 @@ static qn_status add_words(qn_args *args)
     if (!status && prompt->given && args->word_count)
         status = append(&args->words, &args->word_count, prompt->text);
     return status;
+}
+
+/* ---- values of files ---- */
+
+/* What a file's value for the flag must be; NULL when this type will do. */
+static const char *expected_type(flag_kind kind, qn_toml_type type)
+{
+    bool whole = type == QN_TOML_INT, text = type == QN_TOML_STRING;
+    bool number = whole || type == QN_TOML_FLOAT;
+    switch (kind) {
+    case BOOL:
+        return type == QN_TOML_BOOL ? NULL : "true or false";
+    case INT:
+        return whole ? NULL : "a whole number";
+    case COUNT:
+        return whole || text ? NULL : "a whole number or a string such as '4k'";
+    case SIZE:
+        return whole || text ? NULL : "a string such as '8GiB' or bytes";
+    case REAL:
+    case PART:
+        return number ? NULL : "a number";
+    case DURATION:
+        return number || text ? NULL : "a string such as '5m' or seconds";
+    case LIST:
+        return text || type == QN_TOML_STRINGS ? NULL : "an array of strings";
+    default:
+        return text ? NULL : "a string";
+    }
+}
+
+/* The flag from elsewhere that excludes this one, or -1. */
+static int rival_of(const qn_args *args, int flag)
+{
+    for (size_t i = 0; i < sizeof exclusions / sizeof *exclusions; i++) {
+        flag_pair pair = exclusions[i];
+        int other = (int)pair.a == flag   ? (int)pair.b
+                    : (int)pair.b == flag ? (int)pair.a
+                                          : -1;
+        if (other >= 0 && in_force(args, (qn_flag)other))
+            return other;
+    }
+    return -1;
+}
+
+static qn_status set_from_file(qn_args *args, int flag,
+                               const qn_toml_entry *value, const char *text)
+{
+    qn_status status = QN_OK;
+    if (rows[flag].kind == BOOL)
+        return set_bool(args, flag, value->on);
+    if (value->type != QN_TOML_STRINGS)
+        return set_value(args, flag, text ? text : value->text);
+    args->flag[flag].given = true;
+    for (size_t i = 0; !status && i < value->list_count; i++)
+        status = set_value(args, flag, value->list[i]);
+    return status;
+}
+
+qn_status qn_args_preset_value(qn_args *args, int command, qn_flag flag,
+                               const qn_toml_entry *value, const char *text)
+{
+    const char *expected = expected_type(rows[flag].kind, value->type);
+    if (expected)
+        return qn_fail(QN_E_ARG, "%s: expected %s, found %s", value->key,
+                       expected, qn_toml_type_name(value->type));
+    qn_args ignored = {0}, *to = wanted(args, command, flag, &ignored);
+    int rival = rival_of(args, (int)flag);
+    if (to == args && rival >= 0 && (rows[flag].kind != BOOL || value->on)) {
+        if (args->flag[rival].origin == QN_FROM_FILE)
+            return qn_fail(QN_E_ARG, "%s and %s exclude each other",
+                           rows[flag].name, rows[rival].name);
+        to = &ignored;
+    }
+    to->flag[flag].origin = QN_FROM_FILE;
+    qn_status status = set_from_file(to, (int)flag, value, text);
+    qn_free(ignored.flag[flag].list);
+    return status;
+}
+
+void qn_args_drop_idle(qn_args *args)
+{
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        qn_arg *arg = &args->flag[needs[i].a];
+        if (arg->origin != QN_FROM_FILE || in_force(args, needs[i].b))
+            continue;
+        qn_free(arg->list);
+        *arg = (qn_arg){0};
+    }
+}
+
+qn_status qn_args_add_word(qn_args *args, const char *text)
+{
+    return append(&args->words, &args->word_count, text);
+}
+
+qn_flag_info qn_args_info(qn_flag flag)
+{
+    const flag_row *row = &rows[flag];
+    return (qn_flag_info){row->name, row->values, row->fallback, row->commands};
+}
+
+int qn_args_find(int commands, const char *name)
+{
+    for (int i = 0; i < QN_FLAG_COUNT; i++) {
+        const char *a = rows[i].name, *b = name;
+        while (*a && (*a == *b || (*a == '-' && *b == '_'))) {
+            a++;
+            b++;
+        }
+        if (!*a && !*b && (rows[i].commands & commands))
+            return i;
+    }
+    return -1;
 }
 
 qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,

@@ -7,6 +7,7 @@
 #define QN_CLI_ARGS_H
 
 #include "base/json.h"
+#include "base/toml.h"
 
 #include <stdint.h>
 
@@ -27,7 +28,10 @@ enum {
     QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH, /* those that load a model */
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
+    /* Those that choose a model themselves when none is given (last.c). */
+    QN_CMD_FINDS = QN_CMD_ANSWER | QN_CMD_BENCH,
     QN_CMD_ALL = 0xffff,
+    QN_CMD_CONFIGURED = QN_CMD_ALL,          /* those that take --config FILE */
     QN_CMD_PLAIN = QN_CMD_ALL & ~QN_CMD_CHAT /* those that print JSON */
 };
 
@@ -37,10 +41,19 @@ typedef enum qn_flag {
     QN_FLAG_COUNT
 } qn_flag;
 
+/* Where a value comes from. */
+typedef enum qn_origin {
+    QN_FROM_DEFAULT,
+    QN_FROM_FLAG,
+    QN_FROM_ENVIRONMENT,
+    QN_FROM_FILE
+} qn_origin;
+
 /* The value of a flag; `given` false: the default holds.  Only a LIST is given
  * more than once. */
 typedef struct qn_arg {
     bool given;
+    qn_origin origin;
     bool on;           /* BOOL */
     int times;         /* BOOL: how often it was given */
     int64_t whole;     /* INT, COUNT, SIZE */
@@ -69,6 +82,27 @@ void qn_args_free(qn_args *args);
  * QN_E_ARG for a bad value. */
 qn_status qn_args_preset(qn_args *args, int command, qn_flag flag,
                          const char *text);
+/* The same for a value of a configuration file, whose type must be one for the
+ * flag; `text`, if not NULL, stands for a string's.  A flag that excludes it
+ * and comes from elsewhere wins over it, and one from a file is an error. */
+qn_status qn_args_preset_value(qn_args *args, int command, qn_flag flag,
+                               const qn_toml_entry *value, const char *text);
+/* Takes back values of a file that say nothing without a flag that is not
+ * there. */
+void qn_args_drop_idle(qn_args *args);
+/* One more positional argument; `text` must live as long as `args`. */
+qn_status qn_args_add_word(qn_args *args, const char *text);
+
+/* What a row says of a flag. */
+typedef struct qn_flag_info {
+    const char *name, *values, *fallback;
+    int commands;
+} qn_flag_info;
+qn_flag_info qn_args_info(qn_flag flag);
+/* The flag with this name (in a file, '_' stands for '-') that one of the
+ * commands takes; -1 when there is none. */
+int qn_args_find(int commands, const char *name);
+
 /* Whether some command has the flag --name. */
 bool qn_args_has(const char *name);
 

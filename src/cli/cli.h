@@ -28,6 +28,8 @@ enum {
 typedef struct qn_cli {
     const char *command; /* "run" */
     qn_args args;
+    struct qn_config *config; /* the file, NULL when there is none */
+    char *found_model;        /* of qn_cli_find_model */
     bool json, quiet;
     quern_log_level log_level; /* messages above it are dropped */
     bool headers_only;         /* qn_cli_load leaves the weights alone */
@@ -77,8 +79,41 @@ int qn_out_result(const char *command);
 /* Checks every QUERN_* variable; those that stand for flags of the command
  * (a bit of args.h) go into cli->args.  QN_E_ARG for a bad value. */
 qn_status qn_env_read(qn_cli *cli, int command);
+/* The variable that stands for a flag, or NULL. */
+const char *qn_env_of(qn_flag flag);
 /* "error", "warn", "info", "debug". */
 bool qn_log_level_of(const char *text, quern_log_level *out);
+
+/* ---- the configuration file (config.c) ---- */
+
+/* Reads --config, else $XDG_CONFIG_HOME/quern/config.toml where there is one;
+ * what it says of the command's flags goes into cli->args.  QN_E_ARG, with file
+ * and line, for whatever is not understood.  Free with qn_config_free in any
+ * case, after the arguments. */
+qn_status qn_config_load(qn_cli *cli, int command);
+void qn_config_free(qn_cli *cli);
+
+/* What [models.NAME] says of the model that a command was given. */
+typedef struct qn_config_model {
+    const char *ref;     /* what the name stands for, or the reference as it
+                            is */
+    int64_t ctx;         /* 0: not said */
+    const char *draft;   /* a reference; NULL: not said */
+    const char *adapter; /* a folder; NULL: not said */
+} qn_config_model;
+qn_config_model qn_config_find_model(const qn_cli *cli, const char *ref);
+
+/* Every setting with its value and where that comes from: flags by name
+ * ("threads"; "run.max-tokens" for one command), models ("models.big.ref"), the
+ * environment ("QUERN_CACHE").  Secrets are not shown. */
+typedef void (*qn_config_fn)(void *data, const char *name, const char *value,
+                             const char *origin);
+qn_status qn_config_describe(const qn_cli *cli, qn_config_fn each, void *data);
+
+/* The bit of a command's name (args.h), 0 for none; the nearest name (main.c).
+ */
+int qn_cli_command_bit(const char *name);
+const char *qn_cli_nearest_command(const char *name);
 
 /* ---- progress on stderr (progress.c) ---- */
 
@@ -114,6 +149,12 @@ void qn_peak_reset(void);
 
 /* ---- models (model.c) ---- */
 
+/* Without a reference: the only model of the cache that runs, else the one that
+ * was loaded last, becomes the first word; else the error says what to fetch
+ * (last.c). */
+int qn_cli_find_model(qn_cli *cli);
+/* Notes for the next time that the model was loaded (last.c). */
+void qn_cli_note_model(const char *ref);
 /* Loads the model with the common model flags; the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 

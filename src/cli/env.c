@@ -32,12 +32,6 @@ static qn_status check_bool(const char *value)
                : qn_fail(QN_E_ARG, "%s: expected 0 or 1", value);
 }
 
-static qn_status no_config(const char *value)
-{
-    return qn_fail(QN_E_ARG, "%s: this version reads no configuration file",
-                   value);
-}
-
 #ifdef QUERN_ENGINE_DLOPEN
 #define check_library no_check
 #else
@@ -55,7 +49,7 @@ static const struct variable {
     {"QUERN_THREADS", QN_FLAG_THREADS, NULL},
     {"QUERN_BACKEND", QN_FLAG_BACKEND, NULL},
     {"QUERN_LOG", QN_FLAG_COUNT, check_log},
-    {"QUERN_CONFIG", QN_FLAG_COUNT, no_config},
+    {"QUERN_CONFIG", QN_FLAG_CONFIG, NULL},
     {"QUERN_LIBMLXC", QN_FLAG_COUNT, check_library},
     {"QUERN_STRICT_DEVICES", QN_FLAG_COUNT, check_bool},
     {"QUERN_CACHE", QN_FLAG_COUNT, no_check},
@@ -94,6 +88,14 @@ static const struct variable *find(const char *name, size_t length)
         if (strlen(variables[i].name) == length &&
             !memcmp(variables[i].name, name, length))
             return &variables[i];
+    return NULL;
+}
+
+const char *qn_env_of(qn_flag flag)
+{
+    for (int i = 0; i < VARIABLES; i++)
+        if (variables[i].flag == flag)
+            return variables[i].name;
     return NULL;
 }
 

@@ -309,7 +309,8 @@ int qn_cli_get(qn_cli *cli)
     work w = {.cli = cli};
     quern_get_options options;
     set_options(&options, &w);
-    int code = fetch(&w, cli->args.words[0], &options);
+    const char *ref = qn_config_find_model(cli, cli->args.words[0]).ref;
+    int code = fetch(&w, ref, &options);
     quern_model *model = NULL;
     quern_info info;
     if (!code && !options.dry_run && is_whole(&options)) {

@@ -20,13 +20,14 @@ typedef struct command_row {
 } command_row;
 
 static int help(qn_cli *cli);
+static const command_row *find(const char *name);
 
 static const command_row commands[] = {
-    {"run", QN_CMD_RUN, 1, 2, qn_cli_run, "MODEL [PROMPT] [flags]",
+    {"run", QN_CMD_RUN, 0, 2, qn_cli_run, "[MODEL [PROMPT]] [flags]",
      "answer one prompt",
      "  quern run model.gguf \"Why is the sky blue?\" --temperature 0\n"
      "  git diff | quern run model.gguf \"Write a commit message:\" --stats\n"},
-    {"bench", QN_CMD_BENCH, 1, SIZE_MAX, qn_cli_bench, "MODEL... [flags]",
+    {"bench", QN_CMD_BENCH, 0, SIZE_MAX, qn_cli_bench, "[MODEL]... [flags]",
      "measure prompt and decode speed",
      "  quern bench model.gguf -p 512 -n 128\n"
      "  quern bench model.gguf -p 128,512 -n 0 --json\n"},
@@ -143,10 +144,7 @@ static const command_row *find(const char *name)
 
 static int unknown_command(qn_cli *cli, const char *name)
 {
-    const char *names[COMMANDS + 1] = {NULL};
-    for (int i = 0; i < COMMANDS; i++)
-        names[i] = commands[i].name;
-    const char *near = qn_nearest(name, names);
+    const char *near = qn_cli_nearest_command(name);
     qn_status status =
         near ? qn_fail(QN_E_ARG, "unknown command '%s'; did you mean '%s'?",
                        name, near)
@@ -191,26 +189,52 @@ static quern_log_level log_level(const qn_cli *cli)
     return level;
 }
 
+static void set_manners(qn_cli *cli)
+{
+    cli->json = cli->args.flag[QN_FLAG_JSON].on;
+    cli->quiet = cli->args.flag[QN_FLAG_QUIET].on;
+    cli->log_level = log_level(cli);
+}
+
+int qn_cli_command_bit(const char *name)
+{
+    const command_row *row = find(name);
+    return row ? row->bit : 0;
+}
+
+const char *qn_cli_nearest_command(const char *name)
+{
+    const char *names[COMMANDS + 1] = {NULL};
+    for (int i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    return qn_nearest(name, names);
+}
+
 /* `argv` has the words without the command's name. */
 static int dispatch(const command_row *command, int argc, char **argv)
 {
     qn_cli cli = {.command = command->name};
     qn_status status = qn_args_parse(&cli.args, command->bit, argc, argv,
                                      command->min_words, command->max_words);
-    cli.json = cli.args.flag[QN_FLAG_JSON].on;
-    cli.quiet = cli.args.flag[QN_FLAG_QUIET].on;
-    cli.log_level = log_level(&cli);
+    set_manners(&cli);
     int code;
     if (!status && cli.args.flag[QN_FLAG_HELP].on) {
         code = print_help(&cli, command);
     } else {
         if (!status)
             status = qn_env_read(&cli, command->bit);
+        if (!status)
+            status = qn_config_load(&cli, command->bit);
+        set_manners(&cli);
         qn_cli_interruptible(&cli);
-        code = status ? qn_cli_fail_status(&cli, status, NULL)
-                      : command->run(&cli);
+        code = status ? qn_cli_fail_status(&cli, status, NULL) : QN_EXIT_OK;
+        if (!code && (command->bit & QN_CMD_FINDS) && !cli.args.word_count)
+            code = qn_cli_find_model(&cli);
+        if (!code)
+            code = command->run(&cli);
     }
     qn_args_free(&cli.args);
+    qn_config_free(&cli);
     return code;
 }
 

@@ -101,7 +101,6 @@ static void set_options(quern_options *options, const qn_cli *cli)
     options->max_kv_size =
         flag[QN_FLAG_MAX_KV].given ? flag[QN_FLAG_MAX_KV].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
-    options->threads = flag[QN_FLAG_THREADS].given ? cli->threads : 0;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;
     options->trust_content = flag[QN_FLAG_TRUST].on;
     options->headers_only = cli->headers_only;
@@ -126,9 +125,29 @@ static int fail_load(const qn_cli *cli, const char *ref,
     return code;
 }
 
-int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
+/* What the configuration says of the model, where no flag or variable says
+ * otherwise. */
+static qn_status apply_model(quern_options *options, const qn_cli *cli,
+                             const qn_config_model *named)
 {
     const qn_arg *flag = cli->args.flag;
+    if (named->adapter)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "adapter %s: this version loads no adapters",
+                       named->adapter);
+    if (named->ctx && (flag[QN_FLAG_CTX].origin == QN_FROM_DEFAULT ||
+                       flag[QN_FLAG_CTX].origin == QN_FROM_FILE))
+        options->ctx = named->ctx;
+    if (named->draft && !options->draft)
+        options->draft = named->draft;
+    return QN_OK;
+}
+
+int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
+{
+    const qn_arg *flag = cli->args.flag;
+    const qn_config_model named = qn_config_find_model(cli, given);
+    const char *ref = named.ref;
     char *template = NULL;
     quern_options options;
     quern_options_init(&options);
@@ -136,6 +155,9 @@ int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
     if (!status)
         status = read_template(&flag[QN_FLAG_CHAT_TEMPLATE],
                                &options.chat_template, &template);
+    set_options(&options, cli);
+    if (!status)
+        status = apply_model(&options, cli, &named);
     int code = QN_EXIT_OK;
     quern_error error;
     if (status) {
@@ -144,7 +166,7 @@ int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
     }
     if (!cli->threads)
         count_threads(cli);
-    set_options(&options, cli);
+    options.threads = flag[QN_FLAG_THREADS].given ? cli->threads : 0;
     options.log_data = cli;
     quern_status loaded = quern_model_load(out, ref, &options, &error);
     /* A file that is missing inside a model has a place; the model has none. */
@@ -155,6 +177,8 @@ int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out)
     }
     if (!code && loaded)
         code = fail_load(cli, ref, &error);
+    if (!code && !cli->headers_only)
+        qn_cli_note_model(ref);
 done:
     qn_free(template);
     return code;

@@ -1,0 +1,167 @@
+/* last.c: the model of a command that was given none.
+ *
+ * $XDG_STATE_HOME/quern/last-model has the reference of the model that was
+ * loaded last. */
+#include "cli.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { LONGEST = 4096 };
+
+/* ---- the note ---- */
+
+/* $XDG_STATE_HOME/quern, else ~/.local/state/quern; with `make` it is there. */
+static char *state_dir(bool make)
+{
+    const char *base = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    qn_buf path = QN_BUF_INIT;
+    if (base && *base == '/')
+        qn_buf_printf(&path, "%s/quern", base);
+    else
+        qn_buf_printf(&path, "%s/.local/state/quern", home ? home : "");
+    char *dir = qn_buf_take(&path);
+    for (char *p = dir; make && p && (p = strchr(p + 1, '/'));) {
+        *p = '\0';
+        mkdir(dir, 0777);
+        *p = '/';
+    }
+    if (make && dir)
+        mkdir(dir, 0777);
+    return dir;
+}
+
+/* The reference that was noted, or NULL. */
+static char *read_note(void)
+{
+    char *dir = state_dir(false), *text = NULL;
+    char *path = dir ? qn_path_join(dir, "last-model") : NULL;
+    if (path && qn_path_exists(path) &&
+        !qn_file_read(&text, NULL, path, LONGEST))
+        text[strcspn(text, "\n")] = '\0';
+    qn_free(path);
+    qn_free(dir);
+    return text;
+}
+
+void qn_cli_note_model(const char *ref)
+{
+    qn_error kept;
+    char *real = qn_path_exists(ref) ? realpath(ref, NULL) : NULL;
+    char *before = read_note();
+    const char *text = real ? real : ref;
+    qn_error_save(&kept);
+    /* A state that can't be written is no failure of the command. */
+    if ((!before || strcmp(before, text) != 0) && !strchr(text, '\n') &&
+        strlen(text) < LONGEST) {
+        char *dir = state_dir(true);
+        char *path = dir ? qn_path_join(dir, "last-model") : NULL;
+        if (path)
+            (void)qn_file_write_atomic(path, text, strlen(text));
+        qn_free(path);
+        qn_free(dir);
+    }
+    qn_error_restore(&kept);
+    qn_free(before);
+    free(real);
+}
+
+/* ---- what the cache has ---- */
+
+static bool runs(const char *ref)
+{
+    quern_model *model = NULL;
+    quern_options options;
+    quern_options_init(&options);
+    options.headers_only = true;
+    bool good = !quern_model_load(&model, ref, &options, NULL);
+    quern_model_free(model);
+    return good;
+}
+
+/* The only model of the cache that runs, or NULL. */
+static char *only_model(void)
+{
+    quern_cached_list list;
+    char ref[256], *found = NULL;
+    size_t count = 0;
+    if (!quern_cache_list(&list, NULL))
+        for (size_t i = 0; i < list.count && count < 2; i++) {
+            if (!list.items[i].complete)
+                continue;
+            snprintf(ref, sizeof ref, "hf:%.120s@%.100s", list.items[i].id,
+                     list.items[i].revision);
+            if (!runs(ref))
+                continue;
+            if (!count++)
+                found = qn_strdup(ref);
+        }
+    quern_cached_list_free(&list);
+    if (count != 1) {
+        qn_free(found);
+        found = NULL;
+    }
+    return found;
+}
+
+/* ---- what to fetch ---- */
+
+/* Bytes that each takes with a context of 8192. */
+static const struct {
+    const char *ref;
+    double gib;
+} offers[] = {
+    {"mlx-community/Qwen3-30B-A3B-4bit", 17.2},
+    {"mlx-community/Qwen3-8B-4bit", 5.9},
+    {"mlx-community/Qwen3-4B-4bit", 3.7},
+    {"mlx-community/Llama-3.2-3B-Instruct-4bit", 2.9},
+    {"mlx-community/Qwen3-1.7B-4bit", 2.1},
+    {"mlx-community/Llama-3.2-1B-Instruct-4bit", 1.2},
+    {"mlx-community/Qwen3-0.6B-4bit", 1.4},
+    {"mlx-community/SmolLM2-135M-Instruct", 0.6},
+};
+
+enum { OFFERS = sizeof offers / sizeof *offers, SHOWN = 3 };
+
+static int offer(const qn_cli *cli)
+{
+    double usable = (double)qn_usable_memory() / (1 << 30);
+    size_t first = 0;
+    char lines[SHOWN][96];
+    while (first + SHOWN < OFFERS && offers[first].gib > usable)
+        first++;
+    for (size_t i = 0; i < SHOWN; i++)
+        snprintf(lines[i], sizeof lines[i], "quern get %s",
+                 offers[first + i].ref);
+    int code = qn_cli_fail(cli, QUERN_E_ARG, "",
+                           "no model was given, and there is none to choose; "
+                           "these fit here",
+                           lines[0]);
+    for (size_t i = 1; i < SHOWN; i++)
+        qn_err_line((const char *const[]){"hint: ", lines[i], NULL});
+    return code;
+}
+
+int qn_cli_find_model(qn_cli *cli)
+{
+    char *ref = only_model();
+    if (!ref) {
+        ref = read_note();
+        if (ref && !runs(ref)) {
+            qn_free(ref);
+            ref = NULL;
+        }
+    }
+    if (!ref)
+        return offer(cli);
+    cli->found_model = ref;
+    qn_cli_log(cli, QUERN_LOG_INFO, ref);
+    qn_status status = qn_args_add_word(&cli->args, ref);
+    return status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
+}
