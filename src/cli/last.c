@@ -148,20 +148,28 @@ static int offer(const qn_cli *cli)
     return code;
 }
 
+/* A configuration may name the model; *ref is owned by the caller. */
+static int choose(qn_cli *cli, char **ref)
+{
+    const qn_arg *named = &cli->args.flag[QN_FLAG_MODEL_WORD];
+    *ref = named->given ? qn_strdup(named->text) : only_model();
+    if (!*ref)
+        *ref = read_note();
+    if (!*ref || (!named->given && !runs(*ref)))
+        return offer(cli);
+    qn_cli_log(cli, QUERN_LOG_INFO, *ref);
+    return QN_EXIT_OK;
+}
+
 int qn_cli_find_model(qn_cli *cli)
 {
-    char *ref = only_model();
-    if (!ref) {
-        ref = read_note();
-        if (ref && !runs(ref)) {
-            qn_free(ref);
-            ref = NULL;
-        }
-    }
-    if (!ref)
-        return offer(cli);
-    cli->found_model = ref;
-    qn_cli_log(cli, QUERN_LOG_INFO, ref);
-    qn_status status = qn_args_add_word(&cli->args, ref);
+    const qn_arg *prompt = &cli->args.flag[QN_FLAG_PROMPT_WORD];
+    int code = choose(cli, &cli->found_model);
+    if (code)
+        return code;
+    qn_status status = qn_args_add_word(&cli->args, cli->found_model);
+    /* It waited for the word in front of it. */
+    if (!status && prompt->given)
+        status = qn_args_add_word(&cli->args, prompt->text);
     return status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
 }

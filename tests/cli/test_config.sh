@@ -158,6 +158,10 @@ mkdir first
 cp "$tiny"/* first
 configured "$names" show first --json
 check "a path wins over a name" json "d['path'] == 'first'"
+configured "$names
+[run]
+model = 'first'" run --prompt hi --max-tokens 1 --json
+check "a file may name the model" json "d['model'] == 'first'"
 cd "$scratch"
 
 # ---- no model given ----

@@ -56,8 +56,8 @@ fails 2 "unexpected argument 'x'" help run x
 fails 2 "unexpected argument 'x'" version x
 fails 2 "unexpected argument 'x'" show "$tiny" x
 fails 2 "unexpected argument 'y'" run "$tiny" x y
-fails 2 "expected a model" run
-fails 2 "expected a model" bench
+fails 2 "no model was given" run
+fails 2 "no model was given" bench
 fails 2 "--json takes no value" show --json=
 fails 2 "unknown flag --bogus" --bogus
 q --json version
