@@ -87,7 +87,8 @@ check "--kv-bits, --kv-group-size, --quantized-kv-start" same_text
 fails 2 "--kv and --kv-bits exclude each other" \
     run "$tiny" x --kv f16 --kv-bits 8
 fails 2 "code of models is never run" run "$tiny" x --trust-remote-code
-fails 2 "no model was given" run --prompt x
+q run --prompt x --max-tokens 1
+check "--prompt for the model that was used last" code_is 0
 fails 2 "--raw and --no-think exclude each other" run "$tiny" x --raw --no-think
 
 finish
