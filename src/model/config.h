@@ -38,6 +38,7 @@ typedef struct qn_rope_config {
     double original_positions;
     double low_freq_factor, high_freq_factor;            /* LLAMA3 */
     double beta_fast, beta_slow, mscale, mscale_all_dim; /* YARN */
+    bool between_pairs; /* YARN: its ramp may begin between two pairs */
     /* YARN, LONGROPE: given outright; 0: by the rule. */
     double attention_factor;
     /* LONGROPE: dims / 2 each, owned; GGUF files have them as tensors. */

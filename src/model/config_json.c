@@ -119,6 +119,9 @@ static void read_scaling(qn_source *s, qn_rope_config *rope,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         qn_read_member(s, numbers[i].out, scaling, numbers[i].key);
+    bool whole = true;
+    if (qn_json_as_bool(qn_json_get(scaling, "truncate"), &whole))
+        rope->between_pairs = !whole;
     if (rope->type == QN_ROPE_LONGROPE && !s->status) {
         read_factors(s, &rope->short_factors, scaling, "short_factor",
                      rope->dims / 2);

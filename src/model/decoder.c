@@ -60,7 +60,8 @@ static mlx_array attend(const decoder *m, nn *c, int i, mlx_array x,
     double scale = m->form.score_scale;
     qn_attention how = {.heads = m->heads,
                         .scale = (float)(scale ? scale : 1 / sqrt(m->head_dim)),
-                        .window = w->window};
+                        .window = w->window,
+                        .sinks = w->sinks};
     mlx_array out =
         nn_attend(c, rows, i, qkv[0], qkv[1], qkv[2], w->rope, &how);
     return join(m, c, x, &w->o, out, &w->after_attention);

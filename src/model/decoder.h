@@ -37,6 +37,7 @@ typedef struct decoder_form {
     bool qkv_bias, out_bias, mlp_bias;
     /* GGUF files have rows of q and k in pairs (qn_matrix_spec). */
     bool paired;
+    bool sinks;           /* attention has a logit of its own for each head */
     bool plain_mlp;       /* c_proj(gelu_tanh(c_fc)) */
     const moe_form *moe;  /* of layers that are sparse */
     double embed_scale;   /* of embeddings; 0: 1, here and below */
@@ -74,7 +75,7 @@ typedef struct decoder_mlp {
 
 typedef struct decoder_layer {
     decoder_norm before_attention, after_attention, before_mlp, after_mlp;
-    mlx_array q_norm, k_norm;
+    mlx_array q_norm, k_norm, sinks;
     qn_matrix q, k, v, o;
     nn_group qkv;
     decoder_mlp mlp;

@@ -52,6 +52,7 @@ static void clear_layer(decoder_layer *w)
     drop_norm(&w->after_mlp);
     drop(w->q_norm);
     drop(w->k_norm);
+    drop(w->sinks);
     nn_group_clear(&w->qkv);
     nn_group_clear(&w->mlp.in);
     qn_matrix_clear(&w->q);
@@ -187,6 +188,12 @@ static qn_status load_attention(qn_loader *l, const decoder *m,
     if (!status)
         status =
             qn_load_matrix(l, &w->o, &o, "model.layers.%d.self_attn.o_proj", i);
+    if (!status && m->form.sinks)
+        status =
+            qn_load_vector(l, &w->sinks, c->heads,
+                           c->gguf ? "model.layers.%d.self_attn.sinks.weight"
+                                   : "model.layers.%d.self_attn.sinks",
+                           i);
     return status;
 }
 

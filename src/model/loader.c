@@ -648,7 +648,7 @@ static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
     m->quant = (qn_quant){form.mxfp4 ? QN_MODE_MXFP4 : QN_MODE_AFFINE,
                           form.group, form.bits};
     m->zero = form.zero;
-    if (lays_out(loader))
+    if (lays_out(loader) && !m->arrays)
         m->blocks = w;
     else
         status = pack_arrays(m, w, &form, source_row);
@@ -736,6 +736,32 @@ static qn_status packed_matrix(qn_loader *loader, qn_matrix *m,
     if (!status && m->weight.ctx && m->scales.ctx)
         count_packed(loader, m);
     return status;
+}
+
+qn_status qn_load_raw(qn_loader *loader, mlx_array *out, const char *fmt, ...)
+{
+    char name[NAME_SIZE];
+    mlx_dtype dtype;
+    va_list args;
+    va_start(args, fmt);
+    qn_status status = format_name(name, fmt, args);
+    va_end(args);
+    const qn_weight *w = status ? NULL : take(loader, name);
+    if (!w)
+        return status;
+    if (!plain_dtype(loader, w->type, &dtype))
+        return bad_type(loader, w, "numbers as they lie");
+    return fail_at(loader, plain_array(out, w, dtype), name);
+}
+
+void qn_loader_count(qn_loader *loader, const qn_matrix *m)
+{
+    if (m->packed)
+        count_packed(loader, m);
+    else
+        count_form(loader, dtype_name(mlx_array_dtype(m->weight)),
+                   (uint64_t)m->rows * (uint64_t)m->cols,
+                   mlx_array_nbytes(m->weight));
 }
 
 /* ---- panels ---- */
@@ -925,6 +951,7 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
     m->of_rows = spec->of_rows;
     m->exact = spec->exact;
     m->vector = spec->vector;
+    m->arrays = spec->arrays;
     uint32_t *source_row = NULL;
     if (is_gguf(loader) && spec->paired_heads) {
         source_row = paired_rows(spec->rows, spec->paired_heads);

@@ -41,7 +41,7 @@ typedef struct qn_matrix {
     uint32_t *source_row;
     /* See qn_matrix_spec. */
     int first_row, of_rows;
-    bool exact, vector;
+    bool exact, vector, arrays;
     /* Whose bytes in the file weight, scales and biases are, if so. */
     const qn_weight *from[3];
     /* Instead of them, where the loader lays matrices out. */
@@ -93,6 +93,8 @@ typedef struct qn_matrix_spec {
     bool exact;
     /* Of one row: a file may have it as a vector. */
     bool vector;
+    /* It stays arrays whatever the file has: rows are picked from it. */
+    bool arrays;
 } qn_matrix_spec;
 
 /* Loads MODULE.weight (with .scales and .biases, and .bias), where MODULE is
@@ -105,6 +107,12 @@ qn_status qn_load_matrix(qn_loader *loader, qn_matrix *out,
  * without panels if not. */
 qn_status qn_lay_out(qn_loader *loader, qn_panels *out, qn_matrix *const *w,
                      int count);
+/* A tensor as it lies in the file, of any shape; no array, and noted, when it
+ * is missing. */
+qn_status qn_load_raw(qn_loader *loader, mlx_array *out, const char *fmt, ...)
+    QN_PRINTF(3, 4);
+/* Counts a matrix that was made of such tensors. */
+void qn_loader_count(qn_loader *loader, const qn_matrix *matrix);
 /* Loads a vector of `size` floats, as float32. */
 qn_status qn_load_vector(qn_loader *loader, mlx_array *out, int size,
                          const char *fmt, ...) QN_PRINTF(4, 5);

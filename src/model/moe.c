@@ -15,7 +15,7 @@ typedef struct shared_expert {
 
 struct nn_moe {
     int count, used;
-    bool normalize;
+    bool normalize, clamped;
     mlx_dtype dtype; /* of activations */
     qn_matrix router, gate, up, down;
     bool has_shared;
@@ -119,7 +119,7 @@ qn_status nn_load_experts(qn_loader *l, qn_matrix *out,
         return load_singles(l, out, spec, count, single);
     qn_matrix_spec all = *spec;
     all.of_rows = spec->rows;
-    all.grouped = true;
+    all.grouped = all.arrays = true;
     return qn_load_matrix(l, out, &all, "%s", stacked);
 }
 
@@ -129,12 +129,29 @@ static qn_status load_experts(qn_loader *l, qn_matrix *out, const moe_form *f,
 {
     char stacked[128], each[128];
     int count = l->config->moe.count;
-    snprintf(stacked, sizeof stacked, "model.layers.%d.%s.switch_mlp.%s", layer,
-             f->block, name);
+    bool own = f->stacked && !l->config->gguf;
+    snprintf(stacked, sizeof stacked, "model.layers.%d.%s.%s.%s", layer,
+             f->block, own ? f->stacked : "switch_mlp", name);
     snprintf(each, sizeof each, "model.layers.%d.%s.experts.%%d.%s", layer,
-             f->block, single);
-    qn_matrix_spec spec = {.rows = count * rows, .cols = cols};
-    return nn_load_experts(l, out, &spec, count, stacked, each);
+             f->block, single ? single : "");
+    qn_matrix_spec spec = {
+        .rows = count * rows, .cols = cols, .bias = f->biases};
+    return nn_load_experts(l, out, &spec, count, stacked, single ? each : NULL);
+}
+
+static qn_status load_all_experts(nn_moe *m, qn_loader *l, const moe_form *f,
+                                  int layer)
+{
+    int wide = l->config->moe.intermediate, hidden = l->config->hidden;
+    qn_status status =
+        load_experts(l, &m->gate, f, "gate_proj", f->gate, layer, wide, hidden);
+    if (!status)
+        status =
+            load_experts(l, &m->up, f, "up_proj", f->up, layer, wide, hidden);
+    if (!status)
+        status = load_experts(l, &m->down, f, "down_proj", f->down, layer,
+                              hidden, wide);
+    return status;
 }
 
 static qn_status load_shared(qn_loader *l, shared_expert *s, const moe_form *f,
@@ -174,19 +191,18 @@ qn_status nn_moe_load(nn_moe **out, qn_loader *l, const moe_form *f, int layer)
     m->normalize = c->moe.normalize;
     m->dtype = l->dtype;
     m->has_shared = c->moe.shared_intermediate > 0;
-    int wide = c->moe.intermediate, hidden = c->hidden;
-    qn_matrix_spec router = {.rows = m->count, .cols = hidden, .exact = true};
-    qn_status status = qn_load_matrix(
-        l, &m->router, &router, "model.layers.%d.%s.gate", layer, f->block);
-    if (!status)
-        status = load_experts(l, &m->gate, f, "gate_proj", f->gate, layer, wide,
-                              hidden);
-    if (!status)
-        status =
-            load_experts(l, &m->up, f, "up_proj", f->up, layer, wide, hidden);
-    if (!status)
-        status = load_experts(l, &m->down, f, "down_proj", f->down, layer,
-                              hidden, wide);
+    int hidden = c->hidden;
+    bool own = f->router && !c->gguf, done = false;
+    m->clamped = f->clamped;
+    qn_matrix_spec router = {
+        .rows = m->count, .cols = hidden, .bias = f->biases, .exact = true};
+    qn_status status =
+        qn_load_matrix(l, &m->router, &router, "model.layers.%d.%s.%s", layer,
+                       f->block, own ? f->router : "gate");
+    if (!status && f->load)
+        status = f->load(l, layer, &done, &m->gate, &m->up, &m->down);
+    if (!status && !done)
+        status = load_all_experts(m, l, f, layer);
     if (!status && m->has_shared)
         status = load_shared(l, &m->shared, f, layer);
     if (status)
@@ -195,7 +211,6 @@ qn_status nn_moe_load(nn_moe **out, qn_loader *l, const moe_form *f, int layer)
         *out = m;
     return status;
 }
-
 /* ---- computing ---- */
 
 static mlx_array argsort(nn *c, mlx_array x)
@@ -300,6 +315,23 @@ mlx_array nn_experts(nn *c, const qn_matrix *w, int count, mlx_array x,
     return nn_add(c, y, bias);
 }
 
+static mlx_array clip(nn *c, mlx_array x, mlx_array low, mlx_array high)
+{
+    NN_STEP(c, mlx_clip(&res, x, low, high, c->stream));
+}
+
+static mlx_array clamped(nn *c, mlx_array gate, mlx_array up)
+{
+    if (c->status)
+        return gate;
+    mlx_dtype dtype = mlx_array_dtype(gate);
+    mlx_array none = {NULL}, most = nn_number(c, 7, dtype);
+    mlx_array g = clip(c, gate, none, most);
+    mlx_array u = clip(c, up, nn_number(c, -7, dtype), most);
+    u = nn_add(c, u, nn_number(c, 1, dtype));
+    return nn_mul(c, u, nn_mul(c, g, nn_sigmoid(c, nn_scale(c, g, 1.702))));
+}
+
 static mlx_array apply_shared(nn *c, const nn_moe *m, mlx_array x)
 {
     const shared_expert *s = &m->shared;
@@ -327,7 +359,8 @@ mlx_array nn_moe_apply(nn *c, const nn_moe *m, mlx_array x)
     in = nn_reshape(c, in, (int[]){rows, 1, 1, hidden}, 4);
     mlx_array gate = nn_experts(c, &m->gate, m->count, in, ids);
     mlx_array up = nn_experts(c, &m->up, m->count, in, ids);
-    mlx_array h = nn_mul(c, nn_silu(c, gate), up);
+    mlx_array h =
+        m->clamped ? clamped(c, gate, up) : nn_mul(c, nn_silu(c, gate), up);
     mlx_array y = nn_experts(c, &m->down, m->count, h, ids);
     y = nn_mul(c, nn_astype(c, y, MLX_FLOAT32), weights);
     y = nn_reshape(c, sum(c, y, 1, false), (int[]){1, rows, hidden}, 3);

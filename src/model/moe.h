@@ -18,6 +18,17 @@ typedef struct moe_form {
     const char *gate, *up, *down;
     /* A shared expert's part is weighed by a gate of its own. */
     bool shared_gate;
+    /* Other names in model directories than "gate" for the router and
+     * "switch_mlp" for stacked experts. */
+    const char *router, *stacked;
+    bool biases; /* of the router and of experts */
+    /* (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 g), where g is min(gate, 7),
+     * instead of silu(gate) * up. */
+    bool clamped;
+    /* Loads the experts of a layer where the files have them in a form of the
+     * family's own, and says whether they do; NULL: there is none. */
+    qn_status (*load)(qn_loader *loader, int layer, bool *done, qn_matrix *gate,
+                      qn_matrix *up, qn_matrix *down);
 } moe_form;
 
 typedef struct nn_moe nn_moe;

@@ -40,8 +40,9 @@ static double yarn_pair(const qn_rope_config *c, double rotations)
 
 static double yarn_period(const qn_rope_config *c, int i, double period)
 {
-    double low = floor(yarn_pair(c, c->beta_fast));
-    double high = ceil(yarn_pair(c, c->beta_slow));
+    double low = yarn_pair(c, c->beta_fast), high = yarn_pair(c, c->beta_slow);
+    low = c->between_pairs ? low : floor(low);
+    high = c->between_pairs ? high : ceil(high);
     low = low < 0 ? 0 : low;
     high = high > c->dims - 1 ? c->dims - 1 : high;
     if (low == high)

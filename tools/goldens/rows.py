@@ -126,3 +126,18 @@ ROWS += [
          config=dict(vocab_size=300, mm_tokens_per_image=4,
                      text_config=small(**GEMMA3_TEXT), vision_config=TOWER)),
 ]
+
+# Windows that 70 tokens leave behind; a ramp of YaRN that begins between two
+# pairs; experts as the authors store them, and packed as mlx-lm does.
+GPT_OSS = dict(head_dim=32, num_hidden_layers=3, num_local_experts=4,
+               num_experts_per_tok=2, intermediate_size=32, sliding_window=16,
+               rope_parameters=rope("yarn", 150000.0, factor=8.0,
+                                    beta_fast=32.0, beta_slow=1.0,
+                                    truncate=False,
+                                    original_max_position_embeddings=32))
+
+ROWS += [
+    hf("gpt-oss", "gpt_oss",
+       rules=(("sinks", ["floats", -6, 0]),
+              ("gate_up_proj_bias", ["floats", -7, 0])), **GPT_OSS),
+]
