@@ -47,6 +47,34 @@ def skeleton(row, folder):
         return shapes(folder), json.load(f)
 
 
+E2M1 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6], np.float32)
+E2M1 = np.concatenate([E2M1, -E2M1])
+
+
+def as_blocks(tensors):
+    """Experts [E, in, out] become blocks of 32 codes, two in a byte, with a
+    scale each: [E, out, in / 32, 16] and [E, out, in / 32]."""
+    for name in [n for n in tensors if n.endswith("_proj")]:
+        e, n_in, n_out = tensors.pop(name)[1]
+        tensors[name + "_blocks"] = ["U8", [e, n_out, n_in // 32, 16],
+                                     ["bytes", 0, 256]]
+        tensors[name + "_scales"] = ["U8", [e, n_out, n_in // 32],
+                                     ["bytes", 122, 2]]
+
+
+def from_blocks(arrays):
+    """The dense tensors that such blocks stand for."""
+    for name in [n for n in arrays if n.endswith("_blocks")]:
+        blocks = arrays.pop(name)
+        scales = arrays.pop(name[:-len("blocks")] + "scales")
+        codes = np.stack([blocks & 15, blocks >> 4], -1)
+        values = E2M1[codes].reshape(*scales.shape, 32)
+        values = values * np.exp2(scales.astype(np.float32) - 127)[..., None]
+        arrays[name[:-len("_blocks")]] = np.ascontiguousarray(
+            values.reshape(*scales.shape[:2], -1).swapaxes(1, 2))
+    return arrays
+
+
 class Reference:
     def __init__(self, row, folder, tensors):
         """`tensors`: name -> float array, what goes into the files."""

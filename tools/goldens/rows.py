@@ -9,6 +9,7 @@
     dtype   of the weights in the files
     rules   (part of a tensor's name, rule): other rules than recipe.py has
     quant   "mlx": mode, bits, group_size
+    blocks  "hf": experts as the blocks of mxfp4 that gpt-oss has
 """
 
 SMALL = dict(vocab_size=300, hidden_size=64, intermediate_size=96,
@@ -135,9 +136,16 @@ GPT_OSS = dict(head_dim=32, num_hidden_layers=3, num_local_experts=4,
                                     beta_fast=32.0, beta_slow=1.0,
                                     truncate=False,
                                     original_max_position_embeddings=32))
+GPT_OSS_RULES = (("sinks", ["floats", -6, 0]),
+                 ("gate_up_proj_bias", ["floats", -7, 0]))
 
 ROWS += [
-    hf("gpt-oss", "gpt_oss",
-       rules=(("sinks", ["floats", -6, 0]),
-              ("gate_up_proj_bias", ["floats", -7, 0])), **GPT_OSS),
+    hf("gpt-oss", "gpt_oss", rules=GPT_OSS_RULES, **GPT_OSS),
+    dict(name="gpt-oss-blocks", form="hf", type="gpt_oss", dtype="BF16",
+         config=small(**GPT_OSS), blocks=True, rules=GPT_OSS_RULES,
+         add_config={"quantization_config": {"quant_method": "mxfp4"}}),
+    dict(name="gpt-oss-packed", form="mlx", type="gpt_oss",
+         quant=dict(mode="mxfp4", bits=4, group_size=32), rules=GPT_OSS_RULES,
+         config=small(**{**GPT_OSS,
+                         "rope_parameters": rope(theta=150000.0)})),
 ]
