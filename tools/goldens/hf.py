@@ -75,6 +75,49 @@ def from_blocks(arrays):
     return arrays
 
 
+def as_words(tensors):
+    """The same in words of eight codes, gate and up each for itself."""
+    for name in [n for n in tensors if n.endswith("_proj")]:
+        e, n_in, n_out = tensors.pop(name)[1]
+        stem, last = name.rsplit(".", 1)
+        parts = ["gate_proj", "up_proj"] if last == "gate_up_proj" else [last]
+        dtype, _, rule = tensors.pop(name + "_bias")
+        rows = n_out // len(parts)
+        for part in (f"{stem}.{p}" for p in parts):
+            tensors[part + ".weight"] = ["U32", [e, rows, n_in // 8],
+                                         ["words", 0xFFFFFFFF]]
+            tensors[part + ".scales"] = ["U8", [e, rows, n_in // 32],
+                                         ["bytes", 122, 2]]
+            tensors[part + ".bias"] = [dtype, [e, rows], rule]
+
+
+def from_words(arrays):
+    for name in [n for n in arrays if ".experts." in n and "_proj.w" in n]:
+        stem = name[:-len(".weight")]
+        words, scales = arrays.pop(name), arrays.pop(stem + ".scales")
+        codes = (words[..., None] >> np.arange(0, 32, 4, np.uint32)) & 15
+        values = E2M1[codes].reshape(*scales.shape, 32)
+        values = values * np.exp2(scales.astype(np.float32) - 127)[..., None]
+        arrays[stem] = values.reshape(*scales.shape[:2], -1)
+    for stem in [n[:-len("gate_proj")] for n in arrays if n.endswith(
+            ".experts.gate_proj")]:
+        both = [arrays.pop(stem + p) for p in ("gate_proj", "up_proj")]
+        e, rows, n_in = both[0].shape
+        both = np.stack(both, 2).reshape(e, 2 * rows, n_in)
+        arrays[stem + "gate_up_proj"] = both.swapaxes(1, 2)
+        bias = [arrays.pop(stem + p + ".bias")
+                for p in ("gate_proj", "up_proj")]
+        arrays[stem + "gate_up_proj_bias"] = np.stack(bias, 2).reshape(e, -1)
+        arrays[stem + "down_proj"] = arrays[stem + "down_proj"].swapaxes(1, 2)
+        arrays[stem + "down_proj_bias"] = arrays.pop(stem + "down_proj.bias")
+    return arrays
+
+
+# How experts lie in the files, and what they are.
+FORMS = {None: (lambda tensors: None, lambda arrays: arrays),
+         True: (as_blocks, from_blocks), "words": (as_words, from_words)}
+
+
 class Reference:
     def __init__(self, row, folder, tensors):
         """`tensors`: name -> float array, what goes into the files."""

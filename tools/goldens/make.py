@@ -117,11 +117,10 @@ def make_hf(row, folder):
     for key in row.get("drop_config", ()):
         config.pop(key, None)
     config.update(row.get("add_config", {}))
-    if row.get("blocks"):
-        hf.as_blocks(tensors)
+    there, back = hf.FORMS[row.get("blocks")]
+    there(tensors)
     return config, tensors, None, \
-        lambda salt: hf.Reference(row, folder,
-                                  hf.from_blocks(arrays(tensors, salt)))
+        lambda salt: hf.Reference(row, folder, back(arrays(tensors, salt)))
 
 
 def make_mlx(row, folder):

@@ -9,7 +9,8 @@
     dtype   of the weights in the files
     rules   (part of a tensor's name, rule): other rules than recipe.py has
     quant   "mlx": mode, bits, group_size
-    blocks  "hf": experts as the blocks of mxfp4 that gpt-oss has
+    blocks  "hf": experts as the blocks of mxfp4 that gpt-oss has; "words": as
+            mlx-lm has them
 """
 
 SMALL = dict(vocab_size=300, hidden_size=64, intermediate_size=96,
@@ -144,8 +145,8 @@ ROWS += [
     dict(name="gpt-oss-blocks", form="hf", type="gpt_oss", dtype="BF16",
          config=small(**GPT_OSS), blocks=True, rules=GPT_OSS_RULES,
          add_config={"quantization_config": {"quant_method": "mxfp4"}}),
-    dict(name="gpt-oss-packed", form="mlx", type="gpt_oss",
-         quant=dict(mode="mxfp4", bits=4, group_size=32), rules=GPT_OSS_RULES,
-         config=small(**{**GPT_OSS,
-                         "rope_parameters": rope(theta=150000.0)})),
+    dict(name="gpt-oss-packed", form="hf", type="gpt_oss", dtype="BF16",
+         config=small(**GPT_OSS), blocks="words", rules=GPT_OSS_RULES,
+         add_config={"quantization": {"mode": "mxfp4", "bits": 4,
+                                      "group_size": 32}}),
 ]
