@@ -333,6 +333,10 @@ typedef struct quern_info {
     const char *dtype;        /* activations: "f32" */
     const char *kv;           /* KV cache: "f16", "turbo:k8v3" */
     const char *tokenizer;    /* "bpe" */
+    /* How vectors of texts are made: "mean", "cls", "last"; NULL: the model's
+     * files say nothing of them. */
+    const char *pooling;
+    bool encoder; /* vectors of texts is all that it makes */
     int32_t token_count;      /* ids that the tokenizer knows */
     int32_t bos_id, unk_id, pad_id; /* -1: none */
     bool has_chat_template;
@@ -698,6 +702,51 @@ void quern_job_free(quern_job *job);
 /* Of all jobs of a model: those that are computed, and those that wait. */
 void quern_model_jobs(const quern_model *model, size_t *running,
                       size_t *waiting);
+
+/* ---- vectors of texts ---------------------------------------------------- */
+
+/* How the vectors of a text's tokens become one. */
+typedef enum quern_pooling {
+    QUERN_POOLING_MODEL, /* as the model's files say */
+    QUERN_POOLING_MEAN,
+    QUERN_POOLING_CLS, /* the first token's */
+    QUERN_POOLING_LAST /* the last token's, an end token behind the text */
+} quern_pooling;
+
+/* "model", "mean", "cls", "last". */
+const char *quern_pooling_name(quern_pooling pooling);
+
+typedef struct quern_embed_options {
+    quern_pooling pooling;
+    int normalize; /* to length 1: 1, 0, or -1: as the model's files say */
+    int dim;       /* only so many numbers of each, before that; 0: all */
+    bool truncate; /* cut what is too long, which else is an error */
+} quern_embed_options;
+
+void quern_embed_options_init(quern_embed_options *options);
+
+/* A text, or (text NULL) the ids of one with all special tokens. */
+typedef struct quern_embed_input {
+    const char *text;
+    size_t size;
+    const int32_t *ids;
+    size_t id_count;
+} quern_embed_input;
+
+typedef struct quern_embeddings {
+    float *data; /* count * dim, one vector after the other */
+    size_t count, dim;
+    int64_t tokens; /* of all texts */
+} quern_embeddings;
+
+/* The vectors of `count` texts, computed side by side; each is what it is alone,
+ * to the bit.  `options` may be NULL.  QUERN_E_UNSUPPORTED when the model says
+ * nothing of pooling and neither do the options, and for a text that is too
+ * long.  The caller owns what *out has (quern_embeddings_free). */
+quern_status quern_embed(quern_model *model, const quern_embed_input *inputs,
+                         size_t count, const quern_embed_options *options,
+                         quern_embeddings *out, quern_error *error);
+void quern_embeddings_free(quern_embeddings *embeddings);
 
 /* ---- converting ---------------------------------------------------------- */
 

@@ -23,9 +23,12 @@ enum {
     QN_CMD_GET = 128,
     QN_CMD_LIST = 256,
     QN_CMD_GC = 512,
+    QN_CMD_EMBED = 1024,
     QN_CMD_CHAT = 1 << 14,
     QN_CMD_ANSWER = QN_CMD_RUN | QN_CMD_CHAT,
-    QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH, /* those that load a model */
+    /* those that load a model */
+    QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED,
+    QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED,        /* text from a file */
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
     /* Those that choose a model themselves when none is given (last.c). */

@@ -115,6 +115,12 @@ qn_status qn_config_describe(const qn_cli *cli, qn_config_fn each, void *data);
 int qn_cli_command_bit(const char *name);
 const char *qn_cli_nearest_command(const char *name);
 
+/* ---- text that is read (input.c) ---- */
+
+/* All of standard input, or of a file, up to 256 MiB. */
+qn_status qn_cli_read_stdin(qn_buf *out);
+qn_status qn_cli_read_file(const char *path, qn_buf *out);
+
 /* ---- progress on stderr (progress.c) ---- */
 
 typedef struct qn_progress {
@@ -193,6 +199,7 @@ double qn_cli_now(void);
 
 int qn_cli_run(qn_cli *cli);
 int qn_cli_bench(qn_cli *cli);
+int qn_cli_embed(qn_cli *cli);
 int qn_cli_show(qn_cli *cli);
 int qn_cli_convert(qn_cli *cli);
 int qn_cli_quantize(qn_cli *cli);

@@ -43,6 +43,10 @@ static const command_row commands[] = {
      "show and remove what the cache no longer needs",
      "  quern gc --dry-run\n"
      "  quern gc --older-than 30d --keep qwen3 --yes\n"},
+    {"embed", QN_CMD_EMBED, 1, SIZE_MAX, qn_cli_embed,
+     "MODEL [TEXT]... [flags]", "make a vector of each text",
+     "  quern embed ./all-MiniLM-L6-v2 \"a sentence\" \"another one\"\n"
+     "  quern embed ./bge-small-en -f lines.txt --format f32 > vectors.bin\n"},
     {"show", QN_CMD_SHOW, 1, 1, qn_cli_show, "MODEL [flags]",
      "describe a model without loading its weights",
      "  quern show model.gguf\n"

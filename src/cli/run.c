@@ -14,7 +14,7 @@
 
 /* ---- the prompt ---- */
 
-enum { PROMPT_LIMIT = 256 << 20, PATIENCE_MS = 2000 };
+enum { PATIENCE_MS = 2000 };
 
 /* A pipe that an argument is to be joined with, and that nobody writes to or
  * closes, looks like a program that hangs. */
@@ -25,35 +25,6 @@ static void explain_wait(const qn_cli *cli)
         qn_cli_log(cli, QUERN_LOG_WARN,
                    "waiting for the rest of the prompt on standard input "
                    "(--no-stdin leaves it out)");
-}
-
-static qn_status read_stdin(qn_buf *out)
-{
-    char block[65536];
-    for (;;) {
-        ssize_t n = read(STDIN_FILENO, block, sizeof block);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return qn_fail(QN_E_IO, "standard input: %s", strerror(errno));
-        if (!n)
-            return qn_buf_status(out);
-        if (out->size + (size_t)n > PROMPT_LIMIT)
-            return qn_fail(QN_E_ARG, "standard input: more than %d MiB",
-                           PROMPT_LIMIT >> 20);
-        qn_buf_add(out, block, (size_t)n);
-    }
-}
-
-static qn_status read_file(const char *path, qn_buf *out)
-{
-    char *text = NULL;
-    size_t size;
-    qn_status status = qn_file_read(&text, &size, path, PROMPT_LIMIT);
-    if (!status)
-        qn_buf_add(out, text, size);
-    qn_free(text);
-    return status;
 }
 
 /* The newline that ends the last line of a text file is no part of a message;
@@ -93,13 +64,13 @@ static qn_status read_prompt(const qn_cli *cli, qn_buf *out)
     if (word)
         qn_buf_add_text(out, word);
     if (file->given && !dash) {
-        status = read_file(file->text, out);
+        status = qn_cli_read_file(file->text, out);
         drop_line_end(args, out);
     }
     if (!status && piped && word)
         explain_wait(cli);
     if (!status && piped)
-        status = read_stdin(&more);
+        status = qn_cli_read_stdin(&more);
     bool none = !more.size;
     drop_line_end(args, &more);
     if (!status && word && more.size)

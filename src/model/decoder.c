@@ -97,15 +97,28 @@ static mlx_array feed_forward(const decoder *m, nn *c, int i, mlx_array x)
     return join(m, c, x, &w->mlp.down, widen(m, c, w, x), &w->after_mlp);
 }
 
-mlx_array decoder_forward(const void *state, nn *c, mlx_array ids, nn_rows rows,
-                          bool last_only)
+static mlx_array run_layers(const decoder *m, nn *c, mlx_array ids,
+                            nn_rows rows)
 {
-    const decoder *m = state;
     mlx_array x = nn_embed(c, &m->embed, ids, MLX_FLOAT32);
     if (m->form.embed_scale)
         x = nn_scale(c, x, m->form.embed_scale);
     for (int i = 0; i < m->layers; i++)
         x = feed_forward(m, c, i, attend(m, c, i, x, rows));
+    return x;
+}
+
+mlx_array decoder_hidden(const void *state, nn *c, mlx_array ids, nn_rows rows)
+{
+    const decoder *m = state;
+    return norm(m, c, &m->norm, run_layers(m, c, ids, rows));
+}
+
+mlx_array decoder_forward(const void *state, nn *c, mlx_array ids, nn_rows rows,
+                          bool last_only)
+{
+    const decoder *m = state;
+    mlx_array x = run_layers(m, c, ids, rows);
     if (last_only)
         x = nn_last(c, x, rows);
     x = norm(m, c, &m->norm, x);

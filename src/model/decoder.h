@@ -58,6 +58,7 @@ qn_status decoder_load(void **out, qn_loader *loader, const decoder_form *form);
 void decoder_free(void *state);
 mlx_array decoder_forward(const void *state, nn *c, mlx_array ids, nn_rows rows,
                           bool last_only);
+mlx_array decoder_hidden(const void *state, nn *c, mlx_array ids, nn_rows rows);
 bool decoder_tied(const void *state);
 /* Modules of a layer with the usual names; rotary_emb.inv_freq. */
 extern const char *const decoder_modules[], *const decoder_ignored[];

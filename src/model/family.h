@@ -40,6 +40,11 @@ typedef struct qn_family {
      * (nn_last). */
     mlx_array (*forward)(const void *state, nn *c, mlx_array ids, nn_rows rows,
                          bool last_only);
+    /* What logits are made of, [1, T, hidden]; NULL: not to be had. */
+    mlx_array (*hidden)(const void *state, nn *c, mlx_array ids, nn_rows rows);
+    /* Tokens see those behind them, too: each sequence is computed at once, in
+     * one step and without a cache, and there are no logits (`forward`). */
+    bool encoder;
     /* Whether logits come from the embedding matrix. */
     bool (*tied)(const void *state);
     /* Parts of tensor names that a file may have and nobody needs; NULL

@@ -398,14 +398,27 @@ static mlx_array feed_forward(const gemma *m, nn *c, int i, mlx_array x)
     return join(m, c, x, &w->down, h, w->mlp_post);
 }
 
-static mlx_array gemma_forward(const void *state, nn *c, mlx_array ids,
-                               nn_rows rows, bool last_only)
+static mlx_array run_layers(const gemma *m, nn *c, mlx_array ids, nn_rows rows)
 {
-    const gemma *m = state;
     mlx_array x =
         nn_scale(c, nn_embed(c, &m->embed, ids, MLX_FLOAT32), m->embed_scale);
     for (int i = 0; i < m->layers; i++)
         x = feed_forward(m, c, i, attend(m, c, i, x, rows));
+    return x;
+}
+
+static mlx_array gemma_hidden(const void *state, nn *c, mlx_array ids,
+                              nn_rows rows)
+{
+    const gemma *m = state;
+    return nn_rms_norm(c, run_layers(m, c, ids, rows), m->norm, m->eps);
+}
+
+static mlx_array gemma_forward(const void *state, nn *c, mlx_array ids,
+                               nn_rows rows, bool last_only)
+{
+    const gemma *m = state;
+    mlx_array x = run_layers(m, c, ids, rows);
     if (last_only)
         x = nn_last(c, x, rows);
     x = nn_rms_norm(c, x, m->norm, m->eps);
@@ -465,6 +478,7 @@ static const char *const modules3[] = {
         .load = gemma_load,                                                    \
         .free = gemma_free,                                                    \
         .forward = gemma_forward,                                              \
+        .hidden = gemma_hidden,                                                \
         .tied = gemma_tied,                                                    \
         .ignored = ignored,                                                    \
         .modules = its_modules,                                                \

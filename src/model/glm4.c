@@ -42,6 +42,7 @@ const qn_family qn_family_glm4 = {
     .load = load,
     .free = decoder_free,
     .forward = decoder_forward,
+    .hidden = decoder_hidden,
     .tied = decoder_tied,
     .ignored = decoder_ignored,
     .modules = modules,

@@ -150,21 +150,41 @@ const qn_model_sums *qn_model_totals(const qn_model *model)
     return &model->sums;
 }
 
-qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
-                           const int32_t *ids, const qn_kv_rows *rows,
-                           size_t count, bool last_only)
+bool qn_family_is_encoder(const char *type)
 {
-    int total = qn_kv_rows_total(rows, count);
+    const qn_family *family = qn_family_find(qn_str_of(type));
+    return family && family->encoder;
+}
+
+bool qn_model_is_encoder(const qn_model *model)
+{
+    return model->family->encoder;
+}
+
+/* Logits, or what they are made of. */
+static mlx_array build(const qn_model *model, nn *c, mlx_array ids,
+                       nn_rows rows, bool hidden, bool last_only)
+{
+    const qn_family *family = model->family;
+    return hidden ? family->hidden(model->state, c, ids, rows)
+                  : family->forward(model->state, c, ids, rows, last_only);
+}
+
+/* *result, if not NULL, becomes what is computed. */
+static qn_status run(const qn_model *model, mlx_array *result,
+                     const int32_t *ids, nn_rows rows, bool hidden,
+                     bool last_only)
+{
+    int total = qn_kv_rows_total(rows.rows, rows.count);
     mlx_array input = mlx_array_new_data(ids, (int[]){1, total}, 2, MLX_INT32);
     qn_status status = qn_engine_made(input.ctx);
     if (status)
         return status;
     nn c;
     nn_begin(&c, model->stream);
-    mlx_array out = model->family->forward(model->state, &c, input,
-                                           (nn_rows){rows, count}, last_only);
+    mlx_array out = build(model, &c, input, rows, hidden, last_only);
     mlx_array kept = {NULL};
-    if (logits)
+    if (result)
         kept = nn_keep(&c, nn_astype(&c, out, MLX_FLOAT32));
     mlx_array_free(input);
     status = nn_end(&c);
@@ -173,9 +193,26 @@ qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
             mlx_array_free(kept);
         return status;
     }
-    if (logits)
-        *logits = kept;
-    for (size_t i = 0; i < count; i++)
-        qn_kv_cache_advance(rows[i].cache, rows[i].count);
+    if (result)
+        *result = kept;
+    for (size_t i = 0; i < rows.count && !model->family->encoder; i++)
+        qn_kv_cache_advance(rows.rows[i].cache, rows.rows[i].count);
     return QN_OK;
+}
+
+qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
+                           const int32_t *ids, const qn_kv_rows *rows,
+                           size_t count, bool last_only)
+{
+    return run(model, logits, ids, (nn_rows){rows, count}, false, last_only);
+}
+
+qn_status qn_model_hidden(const qn_model *model, mlx_array *out,
+                          const int32_t *ids, const qn_kv_rows *rows,
+                          size_t count)
+{
+    if (!model->family->hidden)
+        return qn_fail(QN_E_UNSUPPORTED, "%s has no embeddings of texts",
+                       model->config.family);
+    return run(model, out, ids, (nn_rows){rows, count}, true, false);
 }

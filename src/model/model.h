@@ -55,4 +55,16 @@ qn_status qn_model_forward(const qn_model *model, mlx_array *logits,
                            const int32_t *ids, const qn_kv_rows *rows,
                            size_t count, bool last_only);
 
+/* Whether the family of that name is one of encoders. */
+bool qn_family_is_encoder(const char *type);
+/* Whether the model is an encoder: it has no logits, and needs no caches. */
+bool qn_model_is_encoder(const qn_model *model);
+/* Builds the graph of what logits would be made of: *out becomes a float32
+ * array [1, T, hidden] that the caller owns.  Otherwise as qn_model_forward;
+ * encoders look at the counts of `rows` alone.  QN_E_UNSUPPORTED where the
+ * family does not have it. */
+qn_status qn_model_hidden(const qn_model *model, mlx_array *out,
+                          const int32_t *ids, const qn_kv_rows *rows,
+                          size_t count);
+
 #endif

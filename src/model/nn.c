@@ -110,6 +110,18 @@ mlx_array nn_gelu_tanh(nn *c, mlx_array x)
     return nn_mul(c, x, nn_sigmoid(c, nn_mul(c, x, nn_add(c, cubic, slope))));
 }
 
+static mlx_array error_function(nn *c, mlx_array x)
+{
+    STEP(mlx_erf(&res, x, c->stream));
+}
+
+mlx_array nn_gelu(nn *c, mlx_array x)
+{
+    mlx_array half = nn_scale(c, x, 0.5);
+    mlx_array part = error_function(c, nn_scale(c, x, 0.70710678118654752));
+    return nn_add(c, half, nn_mul(c, half, part));
+}
+
 mlx_array nn_cap(nn *c, mlx_array x, double cap)
 {
     return cap > 0 ? nn_scale(c, nn_tanh(c, nn_scale(c, x, 1 / cap)), cap) : x;
@@ -423,6 +435,20 @@ mlx_array nn_reshape(nn *c, mlx_array x, const int *shape, size_t ndim)
     STEP(mlx_reshape(&res, x, shape, ndim, c->stream));
 }
 
+static mlx_array slice_rows(nn *c, mlx_array x, int first, int count)
+{
+    int width = mlx_array_dim(x, 2);
+    STEP(mlx_slice(&res, x, (int[]){0, first, 0}, 3,
+                   (int[]){1, first + count, width}, 3, (int[]){1, 1, 1}, 3,
+                   c->stream));
+}
+
+/* [1, a, b, dim] -> [1, b, a, dim] */
+static mlx_array turn_heads(nn *c, mlx_array x)
+{
+    STEP(mlx_swapaxes(&res, x, 1, 2, c->stream));
+}
+
 mlx_array nn_head_norm(nn *c, mlx_array x, mlx_array weight, int dim,
                        double eps)
 {
@@ -541,6 +567,78 @@ static int wanted_total(nn_rows rows)
     for (size_t i = 0; i < rows.count; i++)
         total += wanted_of(&rows.rows[i]);
     return total;
+}
+
+/* Rows first .. first + count of x [1, T, heads * dim] as [1, heads, count,
+ * dim]. */
+static mlx_array heads_of(nn *c, mlx_array x, int first, int count, int dim)
+{
+    if (c->status)
+        return none;
+    int width = mlx_array_dim(x, 2);
+    x = slice_rows(c, x, first, count);
+    return turn_heads(c,
+                      nn_reshape(c, x, (int[]){1, count, width / dim, dim}, 4));
+}
+
+static mlx_array attend_whole(nn *c, mlx_array q, mlx_array k, mlx_array v,
+                              double scale)
+{
+    STEP(mlx_fast_scaled_dot_product_attention(&res, q, k, v, (float)scale, "",
+                                               none, none, false, c->stream));
+}
+
+static mlx_array join_sequences(nn *c, const mlx_array *parts, size_t count)
+{
+    if (c->status)
+        return none;
+    mlx_vector_array list = mlx_vector_array_new_data(parts, count);
+    mlx_array res = {NULL};
+    c->status = qn_engine_made(list.ctx);
+    int rc = c->status ? 0 : mlx_concatenate_axis(&res, list, 1, c->stream);
+    if (list.ctx)
+        mlx_vector_array_free(list);
+    return nn_own(c, res, rc);
+}
+
+mlx_array nn_attend_all(nn *c, nn_rows rows, mlx_array q, mlx_array k,
+                        mlx_array v, int dim, double scale)
+{
+    if (c->status)
+        return none;
+    int width = mlx_array_dim(q, 2), first = 0;
+    mlx_array *parts = qn_calloc(rows.count, sizeof *parts), all;
+    if (!parts) {
+        c->status = QN_E_NOMEM;
+        return none;
+    }
+    for (size_t i = 0; i < rows.count; i++) {
+        int n = rows.rows[i].count;
+        mlx_array y = attend_whole(c, heads_of(c, q, first, n, dim),
+                                   heads_of(c, k, first, n, dim),
+                                   heads_of(c, v, first, n, dim), scale);
+        parts[i] = nn_reshape(c, turn_heads(c, y), (int[]){1, n, width}, 3);
+        first += n;
+    }
+    all = rows.count == 1 ? parts[0] : join_sequences(c, parts, rows.count);
+    qn_free(parts);
+    return all;
+}
+
+mlx_array nn_positions(nn *c, nn_rows rows, int first)
+{
+    int total = qn_kv_rows_total(rows.rows, rows.count), at = 0;
+    int *places = c->status ? NULL : qn_calloc((size_t)total, sizeof *places);
+    if (!places) {
+        c->status = c->status ? c->status : QN_E_NOMEM;
+        return none;
+    }
+    for (size_t i = 0; i < rows.count; i++)
+        for (int t = 0; t < rows.rows[i].count; t++)
+            places[at++] = first + t;
+    mlx_array ids = mlx_array_new_data(places, (int[]){1, total}, 2, MLX_INT32);
+    qn_free(places);
+    return nn_own(c, ids, ids.ctx ? 0 : 1);
 }
 
 static mlx_array last_of_one(nn *c, mlx_array x, int wanted)

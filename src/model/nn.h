@@ -54,6 +54,8 @@ mlx_array nn_mul(nn *c, mlx_array a, mlx_array b);
 mlx_array nn_silu(nn *c, mlx_array x);
 mlx_array nn_sigmoid(nn *c, mlx_array x);
 mlx_array nn_tanh(nn *c, mlx_array x);
+/* x * (1 + erf(x / sqrt(2))) / 2 */
+mlx_array nn_gelu(nn *c, mlx_array x);
 /* x * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 mlx_array nn_gelu_tanh(nn *c, mlx_array x);
 /* cap * tanh(x / cap); x for a cap of 0 */
@@ -69,7 +71,7 @@ mlx_array nn_rms_norm(nn *c, mlx_array x, mlx_array weight, double eps);
 mlx_array nn_layer_norm(nn *c, mlx_array x, mlx_array weight, mlx_array bias,
                         double eps);
 
-/* The same for each head of x [1, T, heads * dim], in the dtype of x; no array
+/* rms_norm for each head of x [1, T, heads * dim], in the dtype of x; no array
  * as the weight: 1. */
 mlx_array nn_head_norm(nn *c, mlx_array x, mlx_array weight, int dim,
                        double eps);
@@ -107,7 +109,7 @@ typedef struct nn_norm {
     mlx_dtype dtype;
 } nn_norm;
 
-/* out[i] is norm(x) w[i]^T + bias. */
+/* out[i] is norm(x) w[i]^T + bias; x itself where the norm has no weight. */
 void nn_linears(nn *c, mlx_array *out, const nn_group *group, mlx_array x,
                 nn_norm norm);
 typedef enum nn_gate { NN_SILU, NN_GELU } nn_gate;
@@ -136,6 +138,12 @@ mlx_array nn_softmax(nn *c, mlx_array x);
  * Without k and v, over what the layer stored before in this step. */
 mlx_array nn_attend(nn *c, nn_rows rows, int layer, mlx_array q, mlx_array k,
                     mlx_array v, const qn_rope *rope, const qn_attention *how);
+/* Attention of encoders: every token sees all of its sequence, and nothing is
+ * stored.  q, k and v are [1, T, heads * dim]. */
+mlx_array nn_attend_all(nn *c, nn_rows rows, mlx_array q, mlx_array k,
+                        mlx_array v, int dim, double scale);
+/* The number of each token in its sequence, from `first` on: int32 [1, T]. */
+mlx_array nn_positions(nn *c, nn_rows rows, int first);
 /* [1, T, n] -> [1, W, n]: of each sequence the positions at the end that are
  * wanted (qn_kv_rows), W in all. */
 mlx_array nn_last(nn *c, mlx_array x, nn_rows rows);

@@ -38,6 +38,7 @@ const qn_family qn_family_olmo2 = {
     .load = load,
     .free = decoder_free,
     .forward = decoder_forward,
+    .hidden = decoder_hidden,
     .tied = decoder_tied,
     .ignored = decoder_ignored,
     .modules = modules,

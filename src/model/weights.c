@@ -126,6 +126,13 @@ static bool has_prefix(qn_str name, const char *prefix)
     return name.size >= size && !memcmp(name.data, prefix, size);
 }
 
+static bool ends_with(qn_str name, const char *suffix)
+{
+    size_t size = strlen(suffix);
+    return name.size >= size &&
+           !memcmp(name.data + name.size - size, suffix, size);
+}
+
 /* Towers for images and sound: the text model runs without them. */
 static bool is_foreign(qn_str name)
 {
@@ -152,12 +159,22 @@ static char *directory_name(qn_str name)
     static const char outside[] = "language_model.",
                       inside[] = "model.language_model.";
     qn_buf buf = QN_BUF_INIT;
+    /* A body that was saved without the model around it. */
+    if (has_prefix(name, "layers.") || has_prefix(name, "embed_tokens.") ||
+        qn_str_is(name, "norm.weight"))
+        qn_buf_add_text(&buf, "model.");
     size_t skip = has_prefix(name, outside)  ? sizeof outside - 1
                   : has_prefix(name, inside) ? sizeof inside - 1
                                              : 0;
     if (has_prefix(name, inside))
         qn_buf_add_text(&buf, "model.");
     qn_buf_add(&buf, name.data + skip, name.size - skip);
+    /* Experts of Gemma 4 are parameters and no modules. */
+    bool experts = ends_with(name, ".experts.gate_up_proj") ||
+                   ends_with(name, ".experts.down_proj");
+    if (experts && !ends_with(name, ".mlp.experts.gate_up_proj") &&
+        !ends_with(name, ".mlp.experts.down_proj"))
+        qn_buf_add_text(&buf, ".weight");
     return qn_buf_take(&buf);
 }
 

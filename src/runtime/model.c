@@ -473,6 +473,8 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
         status = set_end_ids(m, config);
     if (!status)
         status = set_sizes(m, config, options, dir);
+    if (!status)
+        status = qn_embedder_read(&m->embedder, weights, config);
     return status;
 }
 
@@ -658,6 +660,10 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .dtype = dtype_name(m->dtype),
         .kv = m->kv_name,
         .tokenizer = qn_tokenizer_kind(m->tokenizer),
+        .pooling = m->embedder.pooling
+                       ? quern_pooling_name(m->embedder.pooling)
+                       : NULL,
+        .encoder = qn_family_is_encoder(c->family),
         .has_chat_template = m->chat.parsed != NULL,
         .chat_template = m->chat.source,
         .token_count = qn_tokenizer_count(m->tokenizer),

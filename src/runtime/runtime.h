@@ -12,6 +12,7 @@
 
 #include "base/digest.h"
 #include "base/status.h"
+#include "embed.h"
 #include "kv/cache.h"
 #include "model/model.h"
 #include "reasoning.h"
@@ -45,6 +46,7 @@ struct quern_model {
     qn_model *model; /* NULL: see headers */
     qn_headers headers;
     qn_tokenizer *tokenizer;
+    qn_embedder embedder;
     /* The second one is for requests with tools, where the model has it. */
     qn_chat_template chat, tool_chat;
     bool trust_content;

@@ -26,6 +26,11 @@ quern_status quern_session_new(quern_session **out, quern_model *model,
         return qn_give(
             error,
             qn_fail(QN_E_ARG, "the model was opened for its headers only"));
+    if (qn_model_is_encoder(model->model))
+        return qn_give(error,
+                       qn_fail(QN_E_UNSUPPORTED,
+                               "%s makes vectors of texts, and no text",
+                               qn_model_config(model->model)->family));
     quern_session *s = qn_calloc(1, sizeof *s);
     if (!s)
         return qn_give(error, QN_E_NOMEM);

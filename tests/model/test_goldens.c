@@ -25,8 +25,8 @@ static const double BOUND = 2e-3, BOUND_INT8 = 2e-2;
 typedef struct golden {
     char *data;
     qn_st *st;
-    const int32_t *ids, *positions, *greedy;
-    const float *logits;
+    const int32_t *ids, *positions, *greedy; /* no greedy: an embedder's */
+    const float *logits;                     /* of an embedder: vectors */
     int position_count, vocab, budget;
 } golden;
 
@@ -51,11 +51,14 @@ static golden golden_open(const char *name)
                  QN_OK);
     g.ids = part(&g, "ids", shape);
     assert_int_equal(shape[0], PROMPT);
-    g.greedy = part(&g, "greedy", shape);
-    assert_int_equal(shape[0], STEPS);
     g.positions = part(&g, "positions", NULL);
-    g.budget = *(const int32_t *)part(&g, "budget", NULL);
-    g.logits = part(&g, "logits", shape);
+    bool vectors = qn_st_find(g.st, QN_STR("hidden")) != NULL;
+    if (!vectors) {
+        g.greedy = part(&g, "greedy", shape);
+        assert_int_equal(shape[0], STEPS);
+        g.budget = *(const int32_t *)part(&g, "budget", NULL);
+    }
+    g.logits = part(&g, vectors ? "hidden" : "logits", shape);
     g.position_count = (int)shape[0];
     g.vocab = (int)shape[1];
     return g;
@@ -98,7 +101,8 @@ static loaded load(const char *path, const golden *g, bool int8)
     check_status(qn_engine_start(), QN_OK);
     check_status(qn_weights_open(&weights, path), QN_OK);
     check_status(read_config(&config, weights, path), QN_OK);
-    assert_int_equal(config.vocab_size, g->vocab);
+    if (g->greedy)
+        assert_int_equal(config.vocab_size, g->vocab);
     m.stream = mlx_default_cpu_stream_new();
     qn_model_options options = {
         .dtype = MLX_FLOAT32, .int8 = int8, .stream = m.stream};
@@ -343,13 +347,65 @@ static void check_way(const char *path, const golden *g, bool int8)
     unload(&m);
 }
 
+/* ---- embedders: vectors of tokens instead of logits ---- */
+
+/* Tokens of two sequences, alone where `second` is 0, at `out`. */
+static void compute_vectors(const loaded *m, const int32_t *ids, int first,
+                            int second, float *out)
+{
+    qn_kv_rows rows[2] = {{.count = first}, {.count = second}};
+    size_t count = second ? 2 : 1;
+    bool caches = !qn_model_is_encoder(m->model);
+    for (size_t i = 0; i < count && caches; i++)
+        rows[i].cache = new_cache(m);
+    mlx_array hidden = {NULL};
+    check_status(qn_model_hidden(m->model, &hidden, ids, rows, count), QN_OK);
+    check_status(qn_engine(mlx_array_eval(hidden)), QN_OK);
+    assert_int_equal(mlx_array_dim(hidden, 1), first + second);
+    memcpy(out, mlx_array_data_float32(hidden), mlx_array_nbytes(hidden));
+    mlx_array_free(hidden);
+    for (size_t i = 0; i < count && caches; i++)
+        qn_kv_cache_free(rows[i].cache);
+}
+
+static void check_vectors_way(const char *path, const golden *g, bool int8)
+{
+    enum { OTHER = 23 };
+    loaded m = load(path, g, int8);
+    size_t width = (size_t)qn_model_config(m.model)->hidden;
+    float *alone = malloc((PROMPT + OTHER) * width * sizeof *alone);
+    float *both = malloc((PROMPT + OTHER) * width * sizeof *both);
+    int32_t ids[OTHER + PROMPT];
+    assert_non_null(alone);
+    assert_non_null(both);
+    memcpy(ids, g->ids + 5, OTHER * sizeof *ids);
+    memcpy(ids + OTHER, g->ids, PROMPT * sizeof *ids);
+    compute_vectors(&m, g->ids, PROMPT, 0, alone);
+    for (int p = 0; p < g->position_count; p++)
+        for (size_t i = 0; i < width; i++) {
+            float found = alone[(size_t)g->positions[p] * width + i];
+            float expected = g->logits[(size_t)p * width + i];
+            assert_true(fabsf(found - expected) <=
+                        (int8 ? BOUND_INT8 * largest(g) : BOUND));
+        }
+    compute_vectors(&m, ids, OTHER, PROMPT, both);
+    assert_memory_equal(both + OTHER * width, alone,
+                        PROMPT * width * sizeof *both);
+    free(alone);
+    free(both);
+    unload(&m);
+}
+
 static void check_model(void **state)
 {
     const char *name = *state;
     char *dir = temp_dir_new(), *path = recipe_write(name, dir);
     golden g = golden_open(name);
-    check_way(path, &g, false);
-    check_way(path, &g, true);
+    for (int int8 = 0; int8 < 2; int8++)
+        if (g.greedy)
+            check_way(path, &g, int8);
+        else
+            check_vectors_way(path, &g, int8);
     golden_close(&g);
     qn_free(path);
     temp_dir_remove(dir);

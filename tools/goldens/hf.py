@@ -148,3 +148,8 @@ class Reference:
         with torch.no_grad():
             out = self.model(torch.tensor([ids]), use_cache=False)
         return out.logits[0].float().numpy()
+
+    def hidden(self, ids):
+        with torch.no_grad():
+            out = self.model(torch.tensor([ids]))
+        return out.last_hidden_state[0].float().numpy()

@@ -9,7 +9,8 @@ A row becomes a folder of three files of a few kilobytes:
     config.json         as a model directory has it; or
     header.gguf         a GGUF file up to where its tensors' data begins
     tensors.json        names, shapes, types and rules (recipe.py) of weights
-    golden.safetensors  ids [70], positions [P], logits [P, vocabulary] float32,
+    golden.safetensors  (of an embedder: ids, positions, hidden [P, width])
+                        ids [70], positions [P], logits [P, vocabulary] float32,
                         greedy [30], budget [1]: the length that the sequence
                         was to have
 
@@ -74,6 +75,21 @@ def golden(reference, salt, vocab):
         "logits": logits[POSITIONS].astype(np.float32),
         "greedy": np.array(greedy(reference, ids), np.int32),
         "budget": np.array([BUDGET], np.int32),
+    }
+
+
+def vectors(reference, salt, vocab):
+    """What an embedder's files hold: the vectors of the prompt's tokens."""
+    ids = prompt(salt, vocab)
+    hidden = reference.hidden(ids)
+    assert np.isfinite(hidden).all() and hidden.std() > 0.3, hidden.std()
+    other = list(ids)
+    other[0] = (other[0] + 1) % vocab
+    assert np.abs(reference.hidden(other)[69] - hidden[69]).max() > 1e-2
+    return {
+        "ids": np.array(ids, np.int32),
+        "positions": np.array(POSITIONS, np.int32),
+        "hidden": hidden[POSITIONS].astype(np.float32),
     }
 
 
@@ -158,13 +174,15 @@ def make(row):
         vocab = row["config"]["vocab_size"]
         for salt in range(200):
             try:
-                result = golden(reference(salt), salt, vocab)
+                make_one = vectors if row.get("vectors") else golden
+                result = make_one(reference(salt), salt, vocab)
             except CloseCall:
                 continue
             write(row, config, salt, tensors, result, header)
             size = sum(np.prod(t[1]) for t in tensors.values())
-            print(f"{row['name']}: {size} elements, salt {salt}, logits of "
-                  f"{result['logits'].std():.2f}", flush=True)
+            values = result.get("logits", result.get("hidden"))
+            print(f"{row['name']}: {size} elements, salt {salt}, values of "
+                  f"{values.std():.2f}", flush=True)
             return
     sys.exit(f"{row['name']}: every salt has a close call")
 

@@ -149,4 +149,45 @@ ROWS += [
          config=small(**GPT_OSS), blocks="words", rules=GPT_OSS_RULES,
          add_config={"quantization": {"mode": "mxfp4", "bits": 4,
                                       "group_size": 32}}),
+
+# Embedders: bodies without a head.
+ENCODER = dict(SMALL, num_hidden_layers=3, max_position_embeddings=96)
+del ENCODER["num_key_value_heads"]
+
+
+def vectors(name, type, model, dtype="F32", **config):
+    import transformers
+    return dict(name=name, form="hf", type=type, dtype=dtype, vectors=True,
+                rules=(("LayerNorm.weight", ["floats", -8, 1]),),
+                model_class=getattr(transformers, model), config=config)
+
+
+ROWS += [
+    vectors("bert", "bert", "BertModel", **ENCODER),
+    vectors("xlm-roberta", "xlm-roberta", "XLMRobertaModel",
+            **{**ENCODER, "pad_token_id": 1, "bos_token_id": 0}),
+    vectors("qwen3-vectors", "qwen3", "Qwen3Model", dtype="BF16",
+            **small(head_dim=32, tie_word_embeddings=True)),
+]
+
+GEMMA4 = dict(GEMMA3_TEXT, num_hidden_layers=6, global_head_dim=64,
+              hidden_size_per_layer_input=16, vocab_size_per_layer_input=300,
+              num_kv_shared_layers=0, final_logit_softcapping=6.0,
+              layer_types=["sliding_attention", "full_attention"] * 3)
+for key in ("query_pre_attn_scalar", "sliding_window_pattern"):
+    GEMMA4.pop(key)
+# Norms are those of other families again; the vectors of layers, too.
+RULES4 = (("per_expert_scale", ["floats", -8, 1]),
+          ("router.scale", ["floats", -8, 1]),
+          ("layer_scalar", ["floats", -9, 1]),
+          ("embed_tokens_per_layer", ["floats", -8, 0]),
+          ("embed_tokens", ["floats", -9, 0]))
+
+ROWS += [
+    hf("gemma4", "gemma4_text", dtype="F32", rules=RULES4,
+       **{**GEMMA4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}),
+    hf("gemma4-experts", "gemma4_text", dtype="F32", rules=RULES4,
+       **{**GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+          "num_global_key_value_heads": 1, "enable_moe_block": True,
+          "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 32}),
 ]
