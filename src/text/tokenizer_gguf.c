@@ -29,16 +29,30 @@ enum {
     TYPE_LAST = TYPE_BYTE
 };
 
-/* What files that were made for a splitter expect beside its rule. */
+/* Values of tokenizer.ggml.pre: the rule of each (split.c), and what files
+ * that were made for it expect beside the rule. */
 static const struct {
-    const char *name;
+    const char *name, *rule;
     bool ignore_merges;
     bool add_bos; /* where the file does not say */
 } splitters[] = {
-    {"smollm", false, false},  {"gpt-2", false, false},
-    {"llama-bpe", true, true}, {"qwen2", false, false},
-    {"qwen35", false, false},  {"tekken", true, true},
-    {"gpt-4o", false, false},  {"default", false, false},
+    {"smollm", "smollm", false, false},
+    {"gpt-2", "gpt-2", false, false},
+    {"llama-bpe", "llama-bpe", true, true},
+    {"qwen2", "qwen2", false, false},
+    {"qwen35", "qwen35", false, false},
+    {"tekken", "tekken", true, true},
+    {"gpt-4o", "gpt-4o", false, false},
+    {"default", "default", false, false},
+    /* Further names of the same splitters. */
+    {"starcoder", "smollm", false, false},
+    {"refact", "smollm", false, false},
+    {"command-r", "smollm", false, false},
+    {"mpt", "gpt-2", false, false},
+    {"olmo", "gpt-2", false, false},
+    {"chatglm-bpe", "llama-bpe", false, false},
+    {"glm4", "llama-bpe", false, false},
+    {"deepseek-r1-qwen", "qwen2", false, false},
 };
 
 static qn_status fail_at(const char *key, qn_status status)
@@ -249,15 +263,16 @@ static qn_status load_gpt2(qn_tokenizer *t, const qn_gguf *gguf)
     qn_status status = optional(qn_gguf_get_str(gguf, KEY("pre"), &pre));
     if (status)
         return status;
-    const qn_split_rule *rule = qn_split_rule_named(pre);
     size_t n = 0, count = sizeof splitters / sizeof splitters[0];
     while (n < count && !qn_str_is(pre, splitters[n].name))
         n++;
-    if (!rule || n == count)
+    if (n == count)
         return fail_at(KEY("pre"),
                        qn_fail(QN_E_UNSUPPORTED,
                                "splitter '%.*s' is not supported",
                                (int)(pre.size < 64 ? pre.size : 64), pre.data));
+    const qn_split_rule *rule =
+        qn_split_rule_named(qn_str_of(splitters[n].rule));
     qn_bpe_options o = {.byte_level = true,
                         .ignore_merges = splitters[n].ignore_merges,
                         /* A byte without a token is dropped, as the

@@ -1151,8 +1151,11 @@ static void test_gguf_keys_make_a_tokenizer(void **state)
 static void test_every_gguf_splitter_loads(void **state)
 {
     (void)state;
-    const char *names[] = {"smollm", "gpt-2",  "llama-bpe", "qwen2",
-                           "qwen35", "tekken", "gpt-4o",    "default"};
+    const char *names[] = {
+        "smollm", "gpt-2",     "llama-bpe",   "qwen2",
+        "qwen35", "tekken",    "gpt-4o",      "default",
+        "refact", "starcoder", "command-r",   "mpt",
+        "olmo",   "glm4",      "chatglm-bpe", "deepseek-r1-qwen"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         gguf_file f = small_gguf;
         f.pre = names[i];
