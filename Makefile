@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers check-arm bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm bench-kv fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm bench-kv bench-text fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -86,6 +86,12 @@ bench-gemm: build
 bench-kv: build
 	cmake --build $(BUILD) --target quern-bench-kv
 	$(BUILD)/quern-bench-kv $(KV_ARGS)
+
+# Tokenizers beside the package `tokenizers` (docs/speed.md).
+bench-text: build
+	cmake --build $(BUILD) --target quern-bench-text
+	venv=$$(scripts/venv.sh) && model=$$(scripts/fetch-model.sh) && \
+	  "$$venv/bin/python" bench/text.py --build $(BUILD) --model "$$model"
 
 bench-overhead: build
 	@scripts/install-deps.sh --bench

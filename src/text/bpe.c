@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "fallback.h"
 #include "heap.h"
+#include "marks.h"
 #include "symbol.h"
 #include "unicode.h"
 
@@ -38,6 +39,7 @@ struct qn_bpe {
      * -1 where there is none. */
     int32_t bytes[256];
     bool has_bytes;
+    bool by_words;      /* marked words merge one by one (marks.h) */
     int32_t ascii[128]; /* ids of ASCII characters without affixes */
     qn_buf prefix, suffix;
     merge *list; /* in order of rank, until qn_bpe_finish */
@@ -201,6 +203,10 @@ qn_status qn_bpe_new(qn_bpe **out, const qn_vocab *vocab,
     }
     qn_buf_add_str(&bpe->prefix, options->prefix);
     qn_buf_add_str(&bpe->suffix, options->suffix);
+    /* Until a merge shows otherwise.  An unknown mark may be part of a run. */
+    bpe->by_words = !options->byte_level && !options->ignore_merges &&
+                    !options->prefix.size && !options->suffix.size &&
+                    qn_vocab_find_model(vocab, QN_STR(QN_MARK)) >= 0;
     qn_status status = qn_buf_status(&bpe->prefix);
     if (!status)
         status = qn_buf_status(&bpe->suffix);
@@ -267,6 +273,7 @@ qn_status qn_bpe_add_merge(qn_bpe *bpe, const qn_vocab *vocab, qn_str left,
     qn_status status = qn_buf_status(&large);
     if (!status) {
         m.id = qn_vocab_find_model(vocab, joined);
+        bpe->by_words = bpe->by_words && !qn_crosses_words(joined);
         status = m.id < 0 ? unknown_token(joined) : append_merge(bpe, m);
     }
     qn_buf_free(&large);
@@ -515,12 +522,9 @@ static int32_t whole_word(const qn_bpe *bpe, const qn_vocab *vocab, qn_buf *buf,
     return buf->failed ? -1 : qn_vocab_find_model(vocab, qn_buf_str(buf));
 }
 
-static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
-                             qn_scratch *scratch, qn_ids *out, qn_str word)
+static qn_status merge_word(const qn_bpe *bpe, const qn_vocab *vocab,
+                            qn_scratch *scratch, qn_ids *out, qn_str word)
 {
-    const qn_bpe *bpe = (const qn_bpe *)model;
-    if (word.size >= NO_NODE / 2)
-        return qn_fail(QN_E_ARG, "a word of %zu bytes is too long", word.size);
     if (bpe->ignore_merges) {
         int32_t id = whole_word(bpe, vocab, &scratch->text, word);
         if (scratch->text.failed)
@@ -542,4 +546,22 @@ static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
     if (s.count <= SHORT_WORD)
         return merge_short(bpe, out, s.data, s.count);
     return merge_long(bpe, scratch, out, s.count);
+}
+
+static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
+                             qn_scratch *scratch, qn_ids *out, qn_str word)
+{
+    const qn_bpe *bpe = (const qn_bpe *)model;
+    if (word.size >= NO_NODE / 2)
+        return qn_fail(QN_E_ARG, "a word of %zu bytes is too long", word.size);
+    if (!bpe->by_words)
+        return merge_word(bpe, vocab, scratch, out, word);
+    const char *p = word.data, *end = p + word.size;
+    qn_status status = QN_OK;
+    while (!status && p < end) {
+        size_t size = qn_marked_word(p, end);
+        status = merge_word(bpe, vocab, scratch, out, (qn_str){p, size});
+        p += size;
+    }
+    return status;
 }

@@ -240,33 +240,26 @@ static uint32_t lower_of(uint32_t code)
 static qn_status run_lowercase(const step *s, input in, qn_norm_text *out)
 {
     (void)s;
+    size_t kept = 0; /* what is in lower case already, from here on */
     for (size_t i = 0; i < in.text.size;) {
         uint32_t code;
-        size_t length = (size_t)qn_uc_next(in.text.data + i, &code);
-        char lower[8];
-        int size;
-        if (code == 0x130) { /* the one with a two-character lower case */
-            memcpy(lower, "i\xcc\x87", 3);
-            size = 3;
-        } else {
-            size = qn_utf8_encode(lower_of(code), lower);
+        size_t end = i + (size_t)qn_uc_next(in.text.data + i, &code);
+        uint32_t to = code;
+        if (code >= 0x80)
+            to = lower_of(code);
+        else if (code >= 'A' && code <= 'Z')
+            to = code + ('a' - 'A');
+        if (to != code) {
+            /* U+0130 is the one with a two-character lower case. */
+            char lower[4] = "i\xcc\x87";
+            int size = code == 0x130 ? 3 : qn_utf8_encode(to, lower);
+            qn_norm_copy(out, in, kept, i);
+            qn_norm_emit(out, lower, (size_t)size, in, i, end);
+            kept = end;
         }
-        qn_norm_emit(out, lower, (size_t)size, in, i, i + length);
-        i += length;
+        i = end;
     }
-    return QN_OK;
-}
-
-static qn_status run_strip_accents(const step *s, input in, qn_norm_text *out)
-{
-    (void)s;
-    for (size_t i = 0; i < in.text.size;) {
-        uint32_t code;
-        size_t length = (size_t)qn_uc_next(in.text.data + i, &code);
-        if (!(qn_uc_class(code) & QN_UC_MARK))
-            qn_norm_copy(out, in, i, i + length);
-        i += length;
-    }
+    qn_norm_copy(out, in, kept, in.text.size);
     return QN_OK;
 }
 
@@ -412,7 +405,6 @@ static const kind kinds[] = {
      (utf8proc_option_t)(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT)},
     {"Lowercase", NULL, run_lowercase, 0},
     {"Strip", parse_strip, run_strip, 0},
-    {"StripAccents", NULL, run_strip_accents, 0},
     {"Prepend", parse_prepend, run_prepend, 0},
     {"Replace", parse_replace, run_replace, 0},
 };

@@ -51,7 +51,7 @@ extern const qn_norm_kind qn_norm_chinese_kind;
 extern const qn_norm_kind qn_norm_nonspacing_kind;
 /* A charsmap as SentencePiece itself uses it. */
 extern const qn_norm_kind qn_norm_longest_kind;
-/* Nmt, Precompiled, ByteLevel; NULL for other names. */
+/* StripAccents, Nmt, Precompiled, ByteLevel; NULL for other names. */
 const qn_norm_kind *qn_norm_mapping_kind(qn_str type);
 
 #endif

@@ -8,24 +8,30 @@
 
 /* ---- BertNormalizer ---- */
 
-/* Control characters go, white space becomes a space. */
+/* Control characters go, white space becomes a space.  Here as below, what
+ * stays the same is copied in one piece, from `kept` on. */
 static qn_status run_clean(const qn_norm_step *s, qn_norm_input in,
                            qn_norm_text *out)
 {
     (void)s;
+    size_t kept = 0;
     for (size_t i = 0; i < in.text.size;) {
         uint32_t code;
         size_t end = i + (size_t)qn_uc_next(in.text.data + i, &code);
         unsigned class = qn_uc_class(code);
-        bool space = code == '\t' || code == '\n' || code == '\r';
-        bool control =
-            !space && (code == 0 || code == 0xfffd || class & QN_UC_CONTROL);
-        if (!control && class & QN_UC_SPACE)
+        if (code == ' ' ||
+            (!(class & (QN_UC_SPACE | QN_UC_CONTROL)) && code != 0xfffd)) {
+            i = end;
+            continue;
+        }
+        qn_norm_copy(out, in, kept, i);
+        bool line = code == '\t' || code == '\n' || code == '\r';
+        bool control = code == 0xfffd || class & QN_UC_CONTROL;
+        if (line || !control)
             qn_norm_emit(out, " ", 1, in, i, end);
-        else if (!control)
-            qn_norm_copy(out, in, i, end);
-        i = end;
+        kept = i = end;
     }
+    qn_norm_copy(out, in, kept, in.text.size);
     return QN_OK;
 }
 
@@ -47,31 +53,52 @@ static qn_status run_chinese(const qn_norm_step *s, qn_norm_input in,
                              qn_norm_text *out)
 {
     (void)s;
+    size_t kept = 0;
     for (size_t i = 0; i < in.text.size;) {
         uint32_t code;
         size_t end = i + (size_t)qn_uc_next(in.text.data + i, &code);
-        bool alone = is_chinese(code);
-        if (alone)
+        if (is_chinese(code)) {
+            qn_norm_copy(out, in, kept, i);
             qn_norm_emit(out, " ", 1, in, i, end);
-        qn_norm_copy(out, in, i, end);
-        if (alone)
+            qn_norm_copy(out, in, i, end);
             qn_norm_emit(out, " ", 1, in, i, end);
+            kept = end;
+        }
         i = end;
     }
+    qn_norm_copy(out, in, kept, in.text.size);
     return QN_OK;
+}
+
+/* Drops the characters of these classes. */
+static void drop_classes(qn_norm_input in, qn_norm_text *out, unsigned classes)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < in.text.size;) {
+        uint32_t code;
+        size_t end = i + (size_t)qn_uc_next(in.text.data + i, &code);
+        if (qn_uc_class(code) & classes) {
+            qn_norm_copy(out, in, kept, i);
+            kept = end;
+        }
+        i = end;
+    }
+    qn_norm_copy(out, in, kept, in.text.size);
 }
 
 static qn_status run_nonspacing(const qn_norm_step *s, qn_norm_input in,
                                 qn_norm_text *out)
 {
     (void)s;
-    for (size_t i = 0; i < in.text.size;) {
-        uint32_t code;
-        size_t end = i + (size_t)qn_uc_next(in.text.data + i, &code);
-        if (!(qn_uc_class(code) & QN_UC_NONSPACING))
-            qn_norm_copy(out, in, i, end);
-        i = end;
-    }
+    drop_classes(in, out, QN_UC_NONSPACING);
+    return QN_OK;
+}
+
+static qn_status run_strip_accents(const qn_norm_step *s, qn_norm_input in,
+                                   qn_norm_text *out)
+{
+    (void)s;
+    drop_classes(in, out, QN_UC_MARK);
     return QN_OK;
 }
 
@@ -230,6 +257,7 @@ static qn_status run_byte_level(const qn_norm_step *s, qn_norm_input in,
 const qn_norm_kind *qn_norm_mapping_kind(qn_str type)
 {
     static const qn_norm_kind kinds[] = {
+        {"StripAccents", NULL, run_strip_accents, 0},
         {"Nmt", NULL, run_nmt, 0},
         {"Precompiled", parse_precompiled, run_precompiled, 0},
         {"ByteLevel", NULL, run_byte_level, 0},

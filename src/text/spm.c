@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "fallback.h"
 #include "heap.h"
+#include "marks.h"
 #include "symbol.h"
 #include "unicode.h"
 
@@ -18,6 +19,7 @@ typedef struct spm {
     uint32_t *ranks; /* by id */
     size_t longest;  /* token, in bytes */
     int32_t unk;
+    bool by_words; /* marked words merge one by one (marks.h) */
     int32_t bytes[256];
 } spm;
 
@@ -147,16 +149,14 @@ static qn_status emit(const merger *g, qn_ids *out)
     return status;
 }
 
-static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
-                             qn_scratch *scratch, qn_ids *out, qn_str word)
+static qn_status merge_word(const spm *m, const qn_vocab *vocab,
+                            qn_scratch *scratch, qn_ids *out, qn_str word)
 {
-    if (word.size >= NO_NODE / 2)
-        return qn_fail(QN_E_ARG, "a word of %zu bytes is too long", word.size);
     /* Each merge takes an entry out and puts at most two in. */
     qn_status status = qn_scratch_reserve(scratch, word.size, 2 * word.size);
     if (status)
         return status;
-    merger g = {.m = (const spm *)model,
+    merger g = {.m = m,
                 .vocab = vocab,
                 .word = word,
                 .s = scratch->symbols,
@@ -164,6 +164,33 @@ static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
     split_chars(&g);
     merge_all(&g);
     return emit(&g, out);
+}
+
+static qn_status encode_word(const qn_text_model *model, const qn_vocab *vocab,
+                             qn_scratch *scratch, qn_ids *out, qn_str word)
+{
+    const spm *m = (const spm *)model;
+    if (word.size >= NO_NODE / 2)
+        return qn_fail(QN_E_ARG, "a word of %zu bytes is too long", word.size);
+    const char *p = word.data, *end = p + word.size;
+    qn_status status = QN_OK;
+    while (!status && p < end) {
+        size_t size = m->by_words ? qn_marked_word(p, end) : word.size;
+        status = merge_word(m, vocab, scratch, out, (qn_str){p, size});
+        p += size;
+    }
+    return status;
+}
+
+/* The mark is a token, and no other one has it behind a character. */
+static bool find_marks(const qn_vocab *vocab, const float *scores)
+{
+    int32_t mark = qn_vocab_find_model(vocab, QN_STR(QN_MARK));
+    bool found = mark >= 0 && !isnan(scores[mark]);
+    for (size_t id = 0; found && id < vocab->count; id++)
+        found = isnan(scores[id]) ||
+                !qn_crosses_words(qn_vocab_text(vocab, (int32_t)id));
+    return found;
 }
 
 qn_status qn_spm_new(qn_text_model **out, const qn_vocab *vocab,
@@ -180,6 +207,7 @@ qn_status qn_spm_new(qn_text_model **out, const qn_vocab *vocab,
         qn_free(m);
         return QN_E_NOMEM;
     }
+    m->by_words = find_marks(vocab, scores);
     for (size_t id = 0; id < vocab->count; id++) {
         m->ranks[id] = rank_of(scores[id]);
         size_t size = qn_vocab_text(vocab, (int32_t)id).size;

@@ -151,10 +151,13 @@ def bytes_normalized():
 SPM = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def characters_bpe(normalizer, pre, *, strip, special=SPM, size=900):
+def characters_bpe(normalizer, pre, *, strip, words=True, special=SPM, size=900):
+    """`words`: no token reaches over the start of a word, as in most models."""
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     t.normalizer = normalizer or normalizers.Sequence([])
-    if pre:
+    if words:
+        t.pre_tokenizer = pre_tokenizers.Metaspace("▁", "never", split=True)
+    elif pre:
         t.pre_tokenizer = pre
     t.train_from_iterator(corpus(), trainers.BpeTrainer(
         vocab_size=size, special_tokens=special, show_progress=False,
@@ -162,7 +165,10 @@ def characters_bpe(normalizer, pre, *, strip, special=SPM, size=900):
     # The bytes are no added tokens, but plain entries.
     state = json.loads(t.to_str())
     state["added_tokens"] = [a for a in state["added_tokens"] if a["id"] < 3]
+    state["pre_tokenizer"] = None
     t = Tokenizer.from_str(json.dumps(state))
+    if pre:
+        t.pre_tokenizer = pre
     end = [decoders.Strip(" ", 1, 0)] if strip else []
     t.decoder = decoders.Sequence([decoders.Replace("▁", " "),
                                    decoders.ByteFallback(), decoders.Fuse(), *end])
@@ -177,7 +183,7 @@ def llama2():
 
 def mistral():
     return characters_bpe(None, pre_tokenizers.Metaspace("▁", "first", split=False),
-                          strip=True)
+                          strip=True, words=False)
 
 
 def gemma():
