@@ -150,7 +150,11 @@ def make_mlx(row, folder):
         found = mlx_form.shapes(folder)
         tensors = list_tensors(row, found, row.get("dtype", "F32"))
     else:
-        hf.skeleton(row, folder)
+        _, config = hf.skeleton(row, folder)
+        # Keys that mlx-lm has no defaults for.
+        config.update(row.get("add_config", {}))
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(config, f)
         tensors = {}
         for name, (shape, dtype, rule) in mlx_form.packed(folder, row).items():
             rule = rule or recipe.rule_for(name, shape, row.get("rules", ()))

@@ -14,6 +14,17 @@ from pathlib import Path
 
 mx.set_default_device(mx.cpu)
 
+_gather_qmm = mx.gather_qmm
+
+
+def gather_qmm(*args, global_scale=None, **more):
+    """mlx-lm names an argument that this version of MLX does not have."""
+    assert global_scale is None
+    return _gather_qmm(*args, **more)
+
+
+mx.gather_qmm = gather_qmm
+
 DTYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16",
           mx.uint32: "U32", mx.uint8: "U8"}
 

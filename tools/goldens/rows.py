@@ -8,7 +8,8 @@
     config  what differs from the defaults of the configuration class
     dtype   of the weights in the files
     rules   (part of a tensor's name, rule): other rules than recipe.py has
-    quant   "mlx": mode, bits, group_size
+    quant   "mlx": mode, bits, group_size; add_config: further keys
+    arch    "gguf": general.architecture; see gguf() below
     blocks  "hf": experts as the blocks of mxfp4 that gpt-oss has; "words": as
             mlx-lm has them
 """
@@ -39,9 +40,43 @@ def hf(name, type, dtype="BF16", rules=(), **config):
 
 def mlx(name, type, quant, **config):
     """Packed; head and embedding, too, where rows divide by the group."""
+    config.setdefault("rope_parameters", rope())
+    experts = config.get("num_experts")
+    more = {"num_experts": experts} if experts else {}
     return dict(name=name, form="mlx", type=type, quant=quant,
+                add_config=dict(more, rope_theta=10000.0),
                 config=small(**config))
 
+
+def mixed(path, module):
+    """Some modules with settings of their own, some not packed."""
+    if "down_proj" in path:
+        return {"bits": 8, "group_size": 32}
+    if "layers.1.block_sparse_moe.switch_mlp.gate_proj" in path:
+        return {"bits": 5, "group_size": 32}
+    return "lm_head" not in path and "o_proj" not in path
+
+
+def gguf(name, arch, type, of_all="F16", types=(), paired=False, keys=(),
+         more=(), patch=None, **config):
+    """A GGUF file of architecture `arch`: matrices of type `of_all`, or what
+    `types` has for a part of their name."""
+    row = dict(name=name, form="gguf", arch=arch, type=type,
+               type_of_all=of_all, types=dict(types), paired=paired,
+               keys=dict(keys), more=dict(more), config=small(**config))
+    return {**row, "patch": patch} if patch else row
+
+
+def set_factors(config, made):
+    """Phi-3's factors are tensors of its GGUF files."""
+    for which in ("long", "short"):
+        config["rope_parameters"][which + "_factor"] = [
+            float(x) for x in made[f"rope_factors_{which}.weight"]]
+
+
+# K-quants have rows of 256.
+WIDE = dict(hidden_size=256, intermediate_size=256, num_attention_heads=8,
+            num_key_value_heads=4)
 
 MOE = dict(num_hidden_layers=2, moe_intermediate_size=32)
 
@@ -190,4 +225,72 @@ ROWS += [
        **{**GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
           "num_global_key_value_heads": 1, "enable_moe_block": True,
           "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 32}),
+]
+
+# Packed model directories, as mlx-lm writes them.
+ROWS += [
+    mlx("mlx-llama-affine4", "llama", dict(bits=4, group_size=32),
+        tie_word_embeddings=True),
+    mlx("mlx-qwen3-affine6", "qwen3", dict(bits=6, group_size=64), head_dim=16,
+        intermediate_size=128, tie_word_embeddings=False),
+    mlx("mlx-llama-nvfp4", "llama", dict(mode="nvfp4", bits=4, group_size=16),
+        tie_word_embeddings=False),
+    mlx("mlx-qwen2-moe-affine4", "qwen2_moe", dict(bits=4, group_size=32),
+        num_experts=6, num_experts_per_tok=2,
+        shared_expert_intermediate_size=64, **MOE),
+    mlx("mlx-qwen3-moe-affine3", "qwen3_moe", dict(bits=3, group_size=32),
+        num_experts=8, num_experts_per_tok=3, norm_topk_prob=True, head_dim=16,
+        **MOE),
+    mlx("mlx-qwen3-moe-mxfp4", "qwen3_moe",
+        dict(mode="mxfp4", bits=4, group_size=32), num_experts=4,
+        num_experts_per_tok=2, norm_topk_prob=True, head_dim=16, **MOE),
+    mlx("mlx-mixtral-mxfp8", "mixtral",
+        dict(mode="mxfp8", bits=8, group_size=32), num_local_experts=4,
+        num_experts_per_tok=2),
+    mlx("mlx-mixtral-nvfp4", "mixtral",
+        dict(mode="nvfp4", bits=4, group_size=16), num_local_experts=4,
+        num_experts_per_tok=2),
+    dict(mlx("mlx-mixtral-mixed", "mixtral", dict(bits=4, group_size=32),
+             num_local_experts=4, num_experts_per_tok=2), predicate=mixed),
+]
+
+# GGUF files.
+ROWS += [
+    gguf("gguf-llama", "llama", "llama", paired=True, tie_word_embeddings=True),
+    gguf("gguf-mixtral", "llama", "mixtral", paired=True, num_local_experts=4,
+         num_experts_per_tok=2, intermediate_size=64),
+    gguf("gguf-mixtral-q4_k", "llama", "mixtral", "Q4_K", {"down": "Q6_K"},
+         paired=True, num_local_experts=3, num_experts_per_tok=2,
+         **WIDE),
+    gguf("gguf-smollm3", "smollm3", "smollm3", "Q8_0", paired=True,
+         num_hidden_layers=4, tie_word_embeddings=True),
+    gguf("gguf-qwen2", "qwen2", "qwen2", "Q4_0", tie_word_embeddings=True),
+    gguf("gguf-qwen3", "qwen3", "qwen3", "Q8_0", head_dim=32,
+         tie_word_embeddings=False),
+    gguf("gguf-qwen2moe", "qwen2moe", "qwen2_moe", "Q8_0", num_experts=6,
+         num_experts_per_tok=2, shared_expert_intermediate_size=64, **MOE),
+    gguf("gguf-qwen3moe", "qwen3moe", "qwen3_moe", "IQ4_NL", num_experts=8,
+         num_experts_per_tok=3, norm_topk_prob=True, head_dim=16, **MOE),
+    gguf("gguf-qwen3moe-mxfp4", "qwen3moe", "qwen3_moe", "Q8_0",
+         {"exps": "MXFP4"}, num_experts=8, num_experts_per_tok=3,
+         norm_topk_prob=True, head_dim=16, **MOE),
+    gguf("gguf-phi3", "phi3", "phi3", "Q8_0"),
+    gguf("gguf-phi3-longrope", "phi3", "phi3",
+         keys={"rope.scaling.original_context_length": ("uint32", 64),
+               "rope.scaling.attn_factor": ("float32", 1.25)},
+         more={f"rope_factors_{w}.weight": ((8,), ["scales", e])
+               for w, e in (("long", -5), ("short", -6))},
+         patch=set_factors, original_max_position_embeddings=64,
+         rope_parameters=longrope(8, attention_factor=1.25)),
+    gguf("gguf-granite", "granite", "granite", paired=True,
+         keys={"embedding_scale": ("float32", 3.0),
+               "residual_scale": ("float32", 0.5),
+               "attention.scale": ("float32", 0.25),
+               "logit_scale": ("float32", 2.0)},
+         embedding_multiplier=3.0, attention_multiplier=0.25,
+         residual_multiplier=0.5, logits_scaling=2.0,
+         tie_word_embeddings=True),
+    gguf("gguf-olmo2", "olmo2", "olmo2", tie_word_embeddings=False),
+    gguf("gguf-glm4", "glm4", "glm4", head_dim=16, attention_bias=True),
+    gguf("gguf-starcoder2", "starcoder2", "starcoder2", "Q4_0"),
 ]
