@@ -184,6 +184,7 @@ ROWS += [
          config=small(**GPT_OSS), blocks="words", rules=GPT_OSS_RULES,
          add_config={"quantization": {"mode": "mxfp4", "bits": 4,
                                       "group_size": 32}}),
+]
 
 # Embedders: bodies without a head.
 ENCODER = dict(SMALL, num_hidden_layers=3, max_position_embeddings=96)
