@@ -26,6 +26,10 @@ if(NOT QUERN_ENGINE_ONLY)
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quern)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/quern.pc.in
                  ${CMAKE_BINARY_DIR}/quern.pc @ONLY)
+  if(NOT CMAKE_CROSSCOMPILING)
+    install(DIRECTORY ${CMAKE_BINARY_DIR}/man/
+            DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  endif()
   install(FILES ${CMAKE_BINARY_DIR}/quern.pc
           DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()

@@ -35,6 +35,7 @@ text            | base                                              | threads un
 model           | base kv mlx/c quern/ext.h                         |
 hub             | base quern                                         | curl
 runtime         | base kv text model hub mlx/c quern                | threads
+eval            | base quern                                         |
 convert         | base kv text model runtime mlx/c quern            |
 server          | base quern                                        | threads sockets http
 cli             | base quern server                                 |

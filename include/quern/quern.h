@@ -296,6 +296,8 @@ typedef struct quern_options {
     bool ngram;
     /* Tokens that are guessed at a time, 1..16; 0: 4, with ngram 10. */
     int num_draft;
+    /* Loads also what does not fit in memory. */
+    bool force;
     /* Reads headers, tokenizer and template, not the weights: for
      * quern_model_info and quern_model_tensor.  Sessions can't be made. */
     bool headers_only;
@@ -336,8 +338,8 @@ typedef struct quern_info {
     /* How vectors of texts are made: "mean", "cls", "last"; NULL: the model's
      * files say nothing of them. */
     const char *pooling;
-    bool encoder; /* vectors of texts is all that it makes */
-    int32_t token_count;      /* ids that the tokenizer knows */
+    bool encoder;                   /* vectors of texts is all that it makes */
+    int32_t token_count;            /* ids that the tokenizer knows */
     int32_t bos_id, unk_id, pad_id; /* -1: none */
     bool has_chat_template;
     const char *chat_template; /* its source; NULL: none */
@@ -473,6 +475,13 @@ quern_status quern_session_logits(quern_session *session, float *out,
                                   quern_error *error);
 quern_status quern_session_log_probs(quern_session *session, float *out,
                                      quern_error *error);
+/* The logits after one token of a sequence, info.vocab_size of them; false ends
+ * the call with QUERN_E_CANCELLED. */
+typedef bool (*quern_score_fn)(void *data, size_t index, const float *logits);
+/* As quern_session_feed, with the logits after each of the tokens. */
+quern_status quern_session_score(quern_session *session, const int32_t *ids,
+                                 size_t count, quern_score_fn score, void *data,
+                                 quern_error *error);
 /* Number of tokens in the sequence, and the tokens (borrowed until the next
  * call on the session). */
 size_t quern_session_length(const quern_session *session);
@@ -739,14 +748,108 @@ typedef struct quern_embeddings {
     int64_t tokens; /* of all texts */
 } quern_embeddings;
 
-/* The vectors of `count` texts, computed side by side; each is what it is alone,
- * to the bit.  `options` may be NULL.  QUERN_E_UNSUPPORTED when the model says
- * nothing of pooling and neither do the options, and for a text that is too
- * long.  The caller owns what *out has (quern_embeddings_free). */
+/* The vectors of `count` texts, computed side by side; each is what it is
+ * alone, to the bit.  `options` may be NULL.  QUERN_E_UNSUPPORTED when the
+ * model says nothing of pooling and neither do the options, and for a text that
+ * is too long.  The caller owns what *out has (quern_embeddings_free). */
 quern_status quern_embed(quern_model *model, const quern_embed_input *inputs,
                          size_t count, const quern_embed_options *options,
                          quern_embeddings *out, quern_error *error);
 void quern_embeddings_free(quern_embeddings *embeddings);
+
+/* ---- fitting ---------------------------------------------------------------
+ */
+
+/* The memory and the speed of a machine. */
+typedef struct quern_machine {
+    uint64_t memory;   /* what there is: the group's limit, or all */
+    uint64_t usable;   /* nine tenths of what is free of that */
+    bool limited;      /* by a control group */
+    double bandwidth;  /* bytes a second that are read; 0: not known */
+    double operations; /* multiplications and additions of packed products a
+                          second; 0: not known */
+} quern_machine;
+
+/* This machine.  The speeds are measured once, in half a second, and then kept
+ * in $XDG_CACHE_HOME/quern; with `measure` false they are 0 unless they are
+ * kept. */
+void quern_machine_get(quern_machine *out, bool measure);
+
+/* What a fit is asked for; zeros: as the model was opened. */
+typedef struct quern_fit_options {
+    int64_t ctx;    /* tokens of a sequence */
+    int parallel;   /* sequences side by side; 0: 1 */
+    const char *kv; /* how keys and values are stored */
+    /* Another machine; NULL: this one, whose speeds are not measured. */
+    const quern_machine *machine;
+} quern_fit_options;
+
+/* One way to need less. */
+typedef struct quern_remedy {
+    const char *flag; /* "ctx", "parallel", "kv" */
+    char value[24];
+    uint64_t saves; /* bytes */
+} quern_remedy;
+
+enum { QUERN_REMEDIES = 4 };
+
+/* What a model takes, and whether there is so much.  The same numbers decide
+ * when a model is loaded. */
+typedef struct quern_fit {
+    bool fits;
+    uint64_t usable, required;
+    /* Parts of `required`.  `workspace` is what a step of the longest piece of
+     * a prompt needs, `base` the program with the tokenizer. */
+    uint64_t weights, kv, state, workspace, prefix, draft, base;
+    uint64_t kv_per_token;
+    int64_t context;     /* asked for */
+    int64_t max_context; /* the longest that fits; 0: none */
+    int64_t model_context;
+    int parallel;
+    int remedy_count;
+    quern_remedy remedies[QUERN_REMEDIES]; /* each enough by itself, or as far
+                                              as it goes */
+    /* Tokens a second, from the machine's speeds; 0: not known. */
+    double decode_rate, prefill_rate;
+} quern_fit;
+
+/* `model` may be opened with headers_only. */
+quern_status quern_model_fit(quern_fit *out, const quern_model *model,
+                             const quern_fit_options *options,
+                             quern_error *error);
+/* The object of the server's /v1/fit; the caller frees *json (quern_free). */
+quern_status quern_fit_json(const quern_fit *fit, char **json,
+                            quern_error *error);
+
+/* ---- evaluation ------------------------------------------------------------
+ */
+
+typedef struct quern_eval_options {
+    /* "perplexity": of texts; "kl": the divergence from another model's
+     * probabilities; "choice": questions of which one answer is likeliest;
+     * "tokenizer": ids against expected ones. */
+    const char *task;
+    /* Text, or JSON lines where the task has them: {"text"} for the first two,
+     * {"question", "choices", "answer"}, {"text", "ids"}. */
+    const char *data;
+    size_t size;
+    int64_t limit;  /* windows or lines; 0: all */
+    int64_t stride; /* new tokens of a window; 0: 512 */
+    /* For kl, one of them: the model to compare with; a file of probabilities
+     * to read; one to write. */
+    const quern_model *reference;
+    const char *logits, *save_logits;
+    bool (*progress)(void *data, const char *phase, int64_t done,
+                     int64_t total);
+    void *progress_data;
+} quern_eval_options;
+
+void quern_eval_options_init(quern_eval_options *options);
+/* *report: {"task", "metrics": {NAME: VALUE}, "counts": {...}, "seconds"},
+ * which the caller frees (quern_free).  A bad line of data is QUERN_E_FORMAT
+ * with its number; another vocabulary QUERN_E_MISMATCH. */
+quern_status quern_eval(quern_model *model, const quern_eval_options *options,
+                        char **report, quern_error *error);
 
 /* ---- converting ---------------------------------------------------------- */
 

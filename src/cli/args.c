@@ -826,3 +826,64 @@ void qn_args_help_json(qn_json_writer *w, int command)
     }
     qn_json_write_array_end(w);
 }
+
+/* ---- completion ---- */
+
+static void add_candidate(qn_buf *out, const char *before, const char *text,
+                          size_t size, const char *word)
+{
+    size_t n = strlen(word);
+    if (n > size || memcmp(text, word, n) != 0)
+        return;
+    qn_buf_add_text(out, before);
+    qn_buf_add(out, text, size);
+    qn_buf_add_char(out, '\n');
+}
+
+static void add_values(qn_buf *out, const flag_row *row, const char *before,
+                       const char *word)
+{
+    for (const char *p = row->values; *p;) {
+        size_t n = strcspn(p, "|");
+        add_candidate(out, before, p, n, word);
+        p += n;
+        p += *p == '|';
+    }
+}
+
+static int flag_of(int command, const char *word, size_t length)
+{
+    if (length > 2 && word[0] == '-' && word[1] == '-')
+        return find_name(command, word + 2, length - 2);
+    return length == 2 && word[0] == '-' ? find_letter(command, word[1]) : -1;
+}
+
+bool qn_args_complete(qn_buf *out, int command, const char *before,
+                      const char *word)
+{
+    int flag = flag_of(command, before, strlen(before));
+    if (flag >= 0 && rows[flag].kind != BOOL) {
+        if (rows[flag].kind == CHOICE)
+            add_values(out, &rows[flag], "", word);
+        return false;
+    }
+    size_t length = strcspn(word, "=");
+    if (word[length] && (flag = flag_of(command, word, length)) >= 0) {
+        char front[80];
+        snprintf(front, sizeof front, "%.*s=", (int)length, word);
+        if (rows[flag].kind == CHOICE)
+            add_values(out, &rows[flag], front, word + length + 1);
+        return false;
+    }
+    for (int i = 0; *word == '-' && i < QN_FLAG_COUNT; i++) {
+        char name[80];
+        if (!(rows[i].commands & command))
+            continue;
+        snprintf(name, sizeof name, "--%s", rows[i].name);
+        add_candidate(out, "", name, strlen(name), word);
+        snprintf(name, sizeof name, "--no-%s", rows[i].name);
+        if (rows[i].kind == BOOL && !strncmp(word, "--no-", 5))
+            add_candidate(out, "", name, strlen(name), word);
+    }
+    return true;
+}

@@ -24,18 +24,23 @@ enum {
     QN_CMD_LIST = 256,
     QN_CMD_GC = 512,
     QN_CMD_EMBED = 1024,
+    QN_CMD_FIT = 2048,
+    QN_CMD_EVAL = 4096,
+    QN_CMD_DOCTOR = 8192,
+    QN_CMD_COMPLETION = 1 << 15,
     QN_CMD_CHAT = 1 << 14,
     QN_CMD_ANSWER = QN_CMD_RUN | QN_CMD_CHAT,
     /* those that load a model */
-    QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED,
+    QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED | QN_CMD_EVAL,
     QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED,        /* text from a file */
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
     /* Those that choose a model themselves when none is given (last.c). */
     QN_CMD_FINDS = QN_CMD_ANSWER | QN_CMD_BENCH,
     QN_CMD_ALL = 0xffff,
-    QN_CMD_CONFIGURED = QN_CMD_ALL,          /* those that take --config FILE */
-    QN_CMD_PLAIN = QN_CMD_ALL & ~QN_CMD_CHAT /* those that print JSON */
+    /* Those that take --config FILE, and those that print JSON. */
+    QN_CMD_CONFIGURED = QN_CMD_ALL & ~QN_CMD_DOCTOR,
+    QN_CMD_PLAIN = QN_CMD_ALL & ~QN_CMD_CHAT & ~QN_CMD_COMPLETION
 };
 
 typedef enum qn_flag {
@@ -126,6 +131,12 @@ qn_status qn_args_counts(const char *flag, const char *text, int64_t min,
  * objects. */
 void qn_args_help(qn_buf *out, int command);
 void qn_args_help_json(qn_json_writer *w, int command);
+
+/* Candidates for `word`, a line each, on a command line of `command` whose word
+ * before is `before`: flags, or the values of a flag that has a list of them.
+ * False when the word is the value of a flag that has none. */
+bool qn_args_complete(qn_buf *out, int command, const char *before,
+                      const char *word);
 
 /* The name among `names` (NULL-terminated) at most two edits away from
  * `text`, or NULL. */

@@ -203,6 +203,14 @@ int qn_cli_embed(qn_cli *cli);
 int qn_cli_show(qn_cli *cli);
 int qn_cli_convert(qn_cli *cli);
 int qn_cli_quantize(qn_cli *cli);
+int qn_cli_fit(qn_cli *cli);
+int qn_cli_eval(qn_cli *cli);
+int qn_cli_doctor(qn_cli *cli);
+int qn_cli_completion(qn_cli *cli);
+/* Candidates for the last of `words`, a line each: what the scripts of
+ * completion ask for. */
+int qn_cli_complete(int count, char **words);
+int qn_cli_help(qn_cli *cli);
 int qn_cli_version(qn_cli *cli);
 int qn_cli_get(qn_cli *cli);
 int qn_cli_list(qn_cli *cli);

@@ -19,55 +19,10 @@ typedef struct command_row {
     const char *usage, *summary, *examples;
 } command_row;
 
-static int help(qn_cli *cli);
-static const command_row *find(const char *name);
-
 static const command_row commands[] = {
-    {"run", QN_CMD_RUN, 0, 2, qn_cli_run, "[MODEL [PROMPT]] [flags]",
-     "answer one prompt",
-     "  quern run model.gguf \"Why is the sky blue?\" --temperature 0\n"
-     "  git diff | quern run model.gguf \"Write a commit message:\" --stats\n"},
-    {"bench", QN_CMD_BENCH, 0, SIZE_MAX, qn_cli_bench, "[MODEL]... [flags]",
-     "measure prompt and decode speed",
-     "  quern bench model.gguf -p 512 -n 128\n"
-     "  quern bench model.gguf -p 128,512 -n 0 --json\n"},
-    {"get", QN_CMD_GET, 1, 1, qn_cli_get, "REF [flags]",
-     "fetch a model into the cache",
-     "  quern get mlx-community/Qwen3-4B-4bit\n"
-     "  quern get bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M --dry-run\n"},
-    {"list", QN_CMD_LIST, 0, 0, qn_cli_list, "[flags]",
-     "list the models in the cache, or search for others",
-     "  quern list --sort size\n"
-     "  quern list --remote qwen3\n"},
-    {"gc", QN_CMD_GC, 0, 0, qn_cli_gc, "[flags]",
-     "show and remove what the cache no longer needs",
-     "  quern gc --dry-run\n"
-     "  quern gc --older-than 30d --keep qwen3 --yes\n"},
-    {"embed", QN_CMD_EMBED, 1, SIZE_MAX, qn_cli_embed,
-     "MODEL [TEXT]... [flags]", "make a vector of each text",
-     "  quern embed ./all-MiniLM-L6-v2 \"a sentence\" \"another one\"\n"
-     "  quern embed ./bge-small-en -f lines.txt --format f32 > vectors.bin\n"},
-    {"show", QN_CMD_SHOW, 1, 1, qn_cli_show, "MODEL [flags]",
-     "describe a model without loading its weights",
-     "  quern show model.gguf\n"
-     "  quern show model.gguf --tensors\n"},
-    {"convert", QN_CMD_CONVERT, 2, 2, qn_cli_convert, "SOURCE DEST [flags]",
-     "write a model in another form",
-     "  quern convert model.gguf model-mlx\n"
-     "  quern convert ./model ./model-f16 --dequantize --dtype f16\n"},
-    {"quantize", QN_CMD_QUANTIZE, 2, 2, qn_cli_quantize, "SOURCE DEST [flags]",
-     "pack the weights of a model",
-     "  quern quantize ./model ./model-4bit\n"
-     "  quern quantize ./model ./model-mixed --recipe mixed_3_6 "
-     "--override '*.o_proj=8'\n"},
-    {"version", QN_CMD_VERSION, 0, 0, qn_cli_version, "[flags]",
-     "print versions and what is built in",
-     "  quern version\n"
-     "  quern version --json\n"},
-    {"help", QN_CMD_HELP, 0, 1, help, "[COMMAND] [flags]",
-     "list the commands, or the flags of one",
-     "  quern help run\n"
-     "  quern help --json\n"},
+#define QN_COMMAND(id, name, least, most, run, usage, summary, examples)       \
+    {name, QN_CMD_##id, least, most, run, usage, summary, examples},
+#include "commands.def"
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -156,7 +111,7 @@ static int unknown_command(qn_cli *cli, const char *name)
     return qn_cli_fail_status(cli, status, NULL);
 }
 
-static int help(qn_cli *cli)
+int qn_cli_help(qn_cli *cli)
 {
     if (!cli->args.word_count)
         return print_help(cli, NULL);
@@ -330,6 +285,8 @@ int main(int argc, char **argv)
     catch_signals();
     if (argc < 2)
         return print_usage();
+    if (!strcmp(argv[1], "__complete"))
+        return qn_cli_complete(argc - 2, argv + 2);
     /* Flags may stand before the command. */
     int at = 1;
     while (at < argc && argv[at][0] == '-' &&

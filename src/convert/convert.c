@@ -57,9 +57,9 @@ static qn_status check_exact(const qn_origin *s)
                           s->items[i].name);
     qn_status status = qn_buf_status(&names);
     if (!status && count)
-        status = qn_fail(QN_E_UNSUPPORTED,
-                         "%zu tensors can't be kept exactly: %s%s", count,
-                         names.data, count > 8 ? ", ..." : "");
+        status =
+            qn_fail(QN_E_UNSUPPORTED, "%zu tensors can't be kept exactly: %s%s",
+                    count, names.data, count > 8 ? ", ..." : "");
     qn_buf_free(&names);
     return status ? qn_fail_where(status, "%s", s->path) : QN_OK;
 }
@@ -152,8 +152,8 @@ static qn_status run(job *j, const char *source, const char *destination)
     if (!status && o->exact)
         status = check_exact(&j->source);
     if (!status)
-        status = qn_place_begin(&j->place, source, destination, true,
-                                o->overwrite);
+        status =
+            qn_place_begin(&j->place, source, destination, true, o->overwrite);
     if (!status)
         status = write_directory(j);
     if (!status && !o->unchecked)

@@ -53,7 +53,7 @@ typedef struct qn_out_tensor {
 typedef struct qn_item {
     const char *name; /* of the main tensor, as the runtime calls it */
     qn_str written;   /* the same, or the module, as it is written */
-    char *module;     /* the name without .weight; NULL where it ends otherwise */
+    char *module; /* the name without .weight; NULL where it ends otherwise */
     const qn_weight *main, *scales, *biases;
     bool gguf;
     qn_form form;
@@ -64,10 +64,10 @@ typedef struct qn_item {
     uint32_t *source_row; /* of paired rows, once needed */
     qn_action action;
     qn_st_dtype dtype;
-    qn_quant quant; /* QN_QUANT, QN_PACK */
-    bool wide;      /* QN_PACK: scales are float32 */
-    bool inexact;   /* values change although nobody asked for that */
-    bool undivided; /* it would be packed if the group divided its rows */
+    qn_quant quant;  /* QN_QUANT, QN_PACK */
+    bool wide;       /* QN_PACK: scales are float32 */
+    bool inexact;    /* values change although nobody asked for that */
+    bool undivided;  /* it would be packed if the group divided its rows */
     int budget_bits; /* the width that a budget gives it; 0: none */
     qn_out_tensor out[QN_OUT_PARTS];
     int out_count;
@@ -105,8 +105,9 @@ bool qn_item_is_float(const qn_item *item);
  * in `dtype`, as the array library would. */
 qn_status qn_read_rows(float *out, const qn_item *item, uint64_t first,
                        uint64_t count, qn_st_dtype dtype, mlx_stream s);
-/* The source's own bytes of these rows, in plain order, for QN_FORM_PLAIN: `out`
- * may be unused where they lie together already.  The caller owns nothing. */
+/* The source's own bytes of these rows, in plain order, for QN_FORM_PLAIN:
+ * `out` may be unused where they lie together already.  The caller owns
+ * nothing. */
 const uint8_t *qn_raw_rows(uint8_t *out, const qn_item *item, uint64_t first,
                            uint64_t count);
 /* Bytes of a row of the main tensor. */
@@ -155,8 +156,8 @@ typedef struct qn_place {
 } qn_place;
 
 /* Checks the destination and makes the sibling: a directory if `dir`, else just
- * a name.  QN_E_ARG when the destination exists and may not be replaced, or lies
- * in the source. */
+ * a name.  QN_E_ARG when the destination exists and may not be replaced, or
+ * lies in the source. */
 qn_status qn_place_begin(qn_place *place, const char *source, const char *path,
                          bool dir, bool overwrite);
 /* QN_E_SPACE when the disk has no room for `bytes`. */

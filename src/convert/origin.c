@@ -39,12 +39,12 @@ static qn_status read_config(qn_origin *s)
         return QN_E_NOMEM;
     qn_status status = qn_file_read(&text, &size, path, MAX_CONFIG);
     if (!status)
-        status = qn_json_parse(&s->config, (qn_str){text, size},
-                               QN_JSON_ALLOW_BOM);
+        status =
+            qn_json_parse(&s->config, (qn_str){text, size}, QN_JSON_ALLOW_BOM);
     qn_str type = {"", 0};
     if (!status) {
-        qn_json_as_str(
-            qn_json_get(qn_json_root(s->config), "model_type"), &type);
+        qn_json_as_str(qn_json_get(qn_json_root(s->config), "model_type"),
+                       &type);
         snprintf(s->arch, sizeof s->arch, "%.*s", (int)type.size, type.data);
         const qn_json *quant = qn_origin_config(s, "quantization");
         if (!quant)
@@ -175,8 +175,7 @@ static bool is_plain_gguf(int type)
 static qn_status add_item(qn_origin *s, qn_weight *w)
 {
     qn_item *item = &s->items[s->count++];
-    *item = (qn_item){.name = w->name, .main = w,
-                      .gguf = s->gguf != NULL};
+    *item = (qn_item){.name = w->name, .main = w, .gguf = s->gguf != NULL};
     /* A directory's names are kept, so that others know them, too. */
     item->written = s->gguf ? qn_str_of(w->name) : w->original;
     if (ends_with(w->name, ".weight")) {

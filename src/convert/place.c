@@ -1,7 +1,7 @@
 /* place.c: the destination of a conversion.
  *
- * Everything is written into a sibling and renamed at the end, so that a failure
- * leaves nothing and what was there before stays whole until then. */
+ * Everything is written into a sibling and renamed at the end, so that a
+ * failure leaves nothing and what was there before stays whole until then. */
 #include "convert.h"
 
 #include "base/alloc.h"
@@ -38,7 +38,7 @@ static char *trimmed(const char *path)
 static bool parent_of(char out[PATH_MAX], const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *dir = !slash           ? qn_strdup(".")
+    char *dir = !slash          ? qn_strdup(".")
                 : slash == path ? qn_strdup("/")
                                 : qn_strndup(path, (size_t)(slash - path));
     bool good = dir && realpath(dir, out);
@@ -191,9 +191,9 @@ qn_status qn_place_commit(qn_place *p)
 {
     /* The two swap names where that can be done at once; what was there before
      * is then what is removed. */
-    bool swapped = p->replaces && p->dir &&
-                   !renameat2(AT_FDCWD, p->work, AT_FDCWD, p->path,
-                              RENAME_EXCHANGE);
+    bool swapped =
+        p->replaces && p->dir &&
+        !renameat2(AT_FDCWD, p->work, AT_FDCWD, p->path, RENAME_EXCHANGE);
     if (!swapped && p->replaces && p->dir)
         remove_tree(p->path);
     if (!swapped && rename(p->work, p->path))

@@ -200,10 +200,10 @@ static bool choose(const plan *p, const qn_item *item, qn_quant *out)
 
 static qn_st_dtype float_type(const qn_item *item, const char *name)
 {
-    return !name                    ? qn_item_floats(item)
-           : !strcmp(name, "f32")   ? QN_ST_F32
-           : !strcmp(name, "f16")   ? QN_ST_F16
-                                    : QN_ST_BF16;
+    return !name                  ? qn_item_floats(item)
+           : !strcmp(name, "f32") ? QN_ST_F32
+           : !strcmp(name, "f16") ? QN_ST_F16
+                                  : QN_ST_BF16;
 }
 
 static qn_status refuse_packed(const qn_item *item)
@@ -366,8 +366,7 @@ static qn_status read_overrides(plan *p)
         return QN_E_NOMEM;
     qn_status status = QN_OK;
     for (size_t i = 0; i < o->override_count && !status; i++)
-        status =
-            read_override(&p->overrides[i], o->overrides[i], &p->defaults);
+        status = read_override(&p->overrides[i], o->overrides[i], &p->defaults);
     return status;
 }
 

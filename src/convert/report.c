@@ -125,9 +125,8 @@ qn_status qn_convert_report(char **out, const qn_origin *s,
     qn_json_write_key(&w, "bytes");
     qn_json_write_uint(&w, bytes);
     qn_json_write_key(&w, "bits_per_weight");
-    qn_json_write_double(&w, parameters ? 8.0 * (double)bytes /
-                                              (double)parameters
-                                        : 0);
+    qn_json_write_double(
+        &w, parameters ? 8.0 * (double)bytes / (double)parameters : 0);
     qn_json_write_key(&w, "files");
     qn_json_write_int(&w, files);
     qn_json_write_key(&w, "tensors_skipped");

@@ -10,9 +10,9 @@ static const struct {
     int gguf;
     qn_st_dtype st;
 } plain_types[] = {
-    {QN_GGUF_F32_T, QN_ST_F32}, {QN_GGUF_F16_T, QN_ST_F16},
+    {QN_GGUF_F32_T, QN_ST_F32},   {QN_GGUF_F16_T, QN_ST_F16},
     {QN_GGUF_BF16_T, QN_ST_BF16}, {QN_GGUF_I8_T, QN_ST_I8},
-    {QN_GGUF_I16_T, QN_ST_I16}, {QN_GGUF_I32_T, QN_ST_I32},
+    {QN_GGUF_I16_T, QN_ST_I16},   {QN_GGUF_I32_T, QN_ST_I32},
 };
 
 /* The type of a plain item. */
@@ -142,12 +142,9 @@ static qn_status part_rows(mlx_array *out, const qn_weight *w, uint64_t rows,
     static const struct {
         int st;
         mlx_dtype dtype;
-    } types[] = {{QN_ST_U32, MLX_UINT32},
-                 {QN_ST_F32, MLX_FLOAT32},
-                 {QN_ST_F16, MLX_FLOAT16},
-                 {QN_ST_BF16, MLX_BFLOAT16},
-                 {QN_ST_U8, MLX_UINT8},
-                 {QN_ST_F8_E4M3, MLX_UINT8},
+    } types[] = {{QN_ST_U32, MLX_UINT32},   {QN_ST_F32, MLX_FLOAT32},
+                 {QN_ST_F16, MLX_FLOAT16},  {QN_ST_BF16, MLX_BFLOAT16},
+                 {QN_ST_U8, MLX_UINT8},     {QN_ST_F8_E4M3, MLX_UINT8},
                  {QN_ST_F8_E8M0, MLX_UINT8}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].st != w->type)
@@ -158,8 +155,9 @@ static qn_status part_rows(mlx_array *out, const qn_weight *w, uint64_t rows,
                                   types[i].dtype);
         return qn_engine_made(out->ctx);
     }
-    return qn_fail(QN_E_UNSUPPORTED, "tensor %s: a type that packed modules "
-                                     "do not have",
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "tensor %s: a type that packed modules "
+                   "do not have",
                    w->name);
 }
 

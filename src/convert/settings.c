@@ -136,9 +136,11 @@ static bool ends_with(const char *text, const char *suffix)
 static bool is_left_out(const char *name)
 {
     static const char *const suffixes[] = {
-        ".safetensors", ".bin",     ".pt",  ".pth",     ".npz", ".gguf",
-        ".h5",          ".msgpack", ".py",  ".onnx",    ".ot",
-        ".safetensors.index.json",  ".pyc", ".mlmodel", ".bin.index.json",
+        ".safetensors", ".bin",     ".pt",
+        ".pth",         ".npz",     ".gguf",
+        ".h5",          ".msgpack", ".py",
+        ".onnx",        ".ot",      ".safetensors.index.json",
+        ".pyc",         ".mlmodel", ".bin.index.json",
     };
     if (name[0] == '.' || !strcmp(name, "config.json"))
         return true;

@@ -164,7 +164,8 @@ static void write_heads(qn_json_writer *w, const qn_origin *s, const char *type)
 static void write_scaling(qn_json_writer *w, const qn_origin *s)
 {
     const qn_gguf_value *type = find(s, "rope.scaling.type");
-    if (!type || type->type != QN_GGUF_STRING || qn_str_is(type->as.str, "none"))
+    if (!type || type->type != QN_GGUF_STRING ||
+        qn_str_is(type->as.str, "none"))
         return;
     qn_json_write_key(w, "rope_scaling");
     qn_json_write_object(w);
@@ -224,7 +225,8 @@ static void write_flags(qn_json_writer *w, const qn_origin *s)
     qn_json_write_key(w, "tie_word_embeddings");
     qn_json_write_bool(w, !has_tensor(s, "lm_head.weight"));
     qn_json_write_key(w, "attention_bias");
-    qn_json_write_bool(w, has_tensor(s, "model.layers.0.self_attn.q_proj.bias"));
+    qn_json_write_bool(w,
+                       has_tensor(s, "model.layers.0.self_attn.q_proj.bias"));
     qn_json_write_key(w, "mlp_bias");
     qn_json_write_bool(w, has_tensor(s, "model.layers.0.mlp.down_proj.bias"));
 }

@@ -175,7 +175,8 @@ static void write_frame_token(qn_json_writer *w, qn_str text, int64_t id)
 }
 
 /* The begin and end tokens around a text; nothing where there are none. */
-static void write_frame(qn_json_writer *w, const vocabulary *v, bool bos_default)
+static void write_frame(qn_json_writer *w, const vocabulary *v,
+                        bool bos_default)
 {
     int64_t bos = flag(v, KEY("add_bos_token"), bos_default)
                       ? named(v, KEY("bos_token_id"))
@@ -274,8 +275,7 @@ static qn_status write_splitter(qn_json_writer *w, qn_str pre)
 static qn_status write_gpt2(qn_json_writer *w, const vocabulary *v)
 {
     qn_str pre = QN_STR("default");
-    const qn_gguf_value *merges =
-        qn_gguf_get(v->source->gguf, KEY("merges"));
+    const qn_gguf_value *merges = qn_gguf_get(v->source->gguf, KEY("merges"));
     qn_gguf_get_str(v->source->gguf, KEY("pre"), &pre);
     /* As the reader of the metadata has it. */
     bool whole = qn_str_is(pre, "llama-bpe") || qn_str_is(pre, "tekken");
@@ -498,14 +498,13 @@ static qn_status write_tokenizer(qn_buf *out, const vocabulary *v)
     qn_json_write_null(&w);
     write_added(&w, v);
     qn_status status =
-        qn_str_is(model, "gpt2")    ? write_gpt2(&w, v)
-        : qn_str_is(model, "llama") ? write_spm(&w, v)
-                                    : qn_fail(QN_E_UNSUPPORTED,
-                                              "a tokenizer.json of kind '%.*s' "
-                                              "can't be made",
-                                              (int)(model.size < 64 ? model.size
-                                                                    : 64),
-                                              model.data);
+        qn_str_is(model, "gpt2") ? write_gpt2(&w, v)
+        : qn_str_is(model, "llama")
+            ? write_spm(&w, v)
+            : qn_fail(QN_E_UNSUPPORTED,
+                      "a tokenizer.json of kind '%.*s' "
+                      "can't be made",
+                      (int)(model.size < 64 ? model.size : 64), model.data);
     if (status)
         return status;
     qn_json_write_object_end(&w);
@@ -542,7 +541,8 @@ static qn_status write_tokenizer_config(qn_buf *out, const vocabulary *v)
     return qn_buf_status(out);
 }
 
-static qn_status write_file(const char *dir, const char *name, const qn_buf *text)
+static qn_status write_file(const char *dir, const char *name,
+                            const qn_buf *text)
 {
     char *path = qn_path_join(dir, name);
     qn_status status =

@@ -228,9 +228,8 @@ static qn_status put(sink *k, qn_out_tensor *t, const void *data, uint64_t size)
             continue;
         if (n <= 0) {
             int error = n ? errno : ENOSPC;
-            qn_status status =
-                qn_fail(error == ENOSPC ? QN_E_SPACE : QN_E_IO,
-                        "cannot write: %s", strerror(error));
+            qn_status status = qn_fail(error == ENOSPC ? QN_E_SPACE : QN_E_IO,
+                                       "cannot write: %s", strerror(error));
             return qn_fail_where(status, "%s", k->path);
         }
         at += n;
@@ -269,15 +268,12 @@ static qn_status check_finite(const qn_item *item, const float *values,
 static qn_status put_array(sink *k, qn_out_tensor *t, mlx_array array)
 {
     /* Each of them is contiguous: it is an output of an operation. */
-    const void *data = t->dtype == QN_ST_U32 ? (const void *)
-                                                   mlx_array_data_uint32(array)
-                       : t->dtype == QN_ST_U8
-                           ? (const void *)mlx_array_data_uint8(array)
-                       : t->dtype == QN_ST_F32
-                           ? (const void *)mlx_array_data_float32(array)
-                       : t->dtype == QN_ST_F16
-                           ? (const void *)mlx_array_data_float16(array)
-                           : (const void *)mlx_array_data_bfloat16(array);
+    const void *data =
+        t->dtype == QN_ST_U32   ? (const void *)mlx_array_data_uint32(array)
+        : t->dtype == QN_ST_U8  ? (const void *)mlx_array_data_uint8(array)
+        : t->dtype == QN_ST_F32 ? (const void *)mlx_array_data_float32(array)
+        : t->dtype == QN_ST_F16 ? (const void *)mlx_array_data_float16(array)
+                                : (const void *)mlx_array_data_bfloat16(array);
     return data ? put(k, t, data, mlx_array_nbytes(array))
                 : qn_fail(QN_E_INTERNAL, "no data");
 }
@@ -294,9 +290,9 @@ static qn_status quantize_piece(sink *k, qn_item *item, room *r, uint64_t first,
         status = check_finite(item, r->values, first, count);
     if (!status) {
         qn_floats_to(r->narrow, r->values, count * item->cols, item->dtype);
-        array = mlx_array_new_data(r->narrow,
-                                   (int[]){(int)count, (int)item->cols}, 2,
-                                   qn_array_dtype(item->dtype));
+        array =
+            mlx_array_new_data(r->narrow, (int[]){(int)count, (int)item->cols},
+                               2, qn_array_dtype(item->dtype));
         status = qn_engine_made(array.ctx);
     }
     if (!status)
@@ -375,8 +371,7 @@ static qn_status keep_part(sink *k, qn_out_tensor *t, const qn_weight *w,
         uint64_t n = count - i < QN_PIECE ? count - i : QN_PIECE;
         qn_read_plain(r->values, w, i, n);
         qn_floats_to(r->narrow, r->values, n, t->dtype);
-        qn_status status =
-            put(k, t, r->narrow, n * qn_st_dtype_size(t->dtype));
+        qn_status status = put(k, t, r->narrow, n * qn_st_dtype_size(t->dtype));
         if (status)
             return status;
     }
@@ -464,11 +459,10 @@ static qn_status write_item(sink *k, qn_item *item)
     const qn_weight *parts[] = {item->main, item->scales, item->biases};
     for (int i = 0; i < 3; i++)
         if (parts[i])
-            qn_file_dont_need(
-                parts[i]->file,
-                (size_t)(parts[i]->data.data -
-                         qn_file_bytes(parts[i]->file).data),
-                parts[i]->data.size);
+            qn_file_dont_need(parts[i]->file,
+                              (size_t)(parts[i]->data.data -
+                                       qn_file_bytes(parts[i]->file).data),
+                              parts[i]->data.size);
     for (int i = 0; i < item->out_count && !status; i++)
         if (item->out[i].at != start[i] + item->out[i].size)
             status = qn_fail(QN_E_INTERNAL, "%s: %llu bytes instead of %llu",

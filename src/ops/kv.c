@@ -143,13 +143,17 @@ static qn_status check_cache(const char *op, const qn_kv_form *f,
 static qn_array *zeros(qn_scope *c, const look *l)
 {
     const qn_dims *dims = &l->dims;
-    qn_array *made = NULL;
+    qn_array *made = NULL, *exact = NULL;
     if (c->status)
         return NULL;
-    return qn_scope_hold(c,
+    made = qn_scope_hold(c,
                          qn_op_full_value(&made, dims->dim, (size_t)dims->ndim,
                                           0, l->type, c->stream),
                          &made);
+    if (c->status)
+        return NULL;
+    /* A cache stays: it must not sit in a larger buffer of the pool. */
+    return qn_scope_hold(c, qn_op_materialize(&exact, made, c->stream), &exact);
 }
 
 /* Blocks (or their tokens) first .. end of an array of a cache. */

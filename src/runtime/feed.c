@@ -87,7 +87,8 @@ static qn_status take_sessions(const quern_feed *items, size_t count)
 }
 
 /* Rows of the items that have tokens, linked; how many. */
-static size_t make_rows(part *parts, quern_feed *items, size_t count, group *g)
+static size_t make_rows(part *parts, quern_feed *items, size_t count,
+                        int wanted, group *g)
 {
     size_t made = 0;
     for (size_t i = 0; i < count; i++) {
@@ -102,7 +103,7 @@ static size_t make_rows(part *parts, quern_feed *items, size_t count, group *g)
                                      .session = s,
                                      .ids = items[i].ids,
                                      .count = items[i].count,
-                                     .wanted = 1},
+                                     .wanted = wanted},
                              .item = &items[i],
                              .group = g};
         if (made)
@@ -112,7 +113,8 @@ static size_t make_rows(part *parts, quern_feed *items, size_t count, group *g)
     return made;
 }
 
-static qn_status run(quern_feed *items, size_t count)
+/* With the logits of `wanted` tokens at the end of each. */
+static qn_status run(quern_feed *items, size_t count, int wanted)
 {
     part *parts = qn_calloc(count, sizeof *parts);
     if (!parts)
@@ -125,7 +127,7 @@ static qn_status run(quern_feed *items, size_t count)
     group g = {.status = QN_OK};
     pthread_mutex_init(&g.lock, NULL);
     pthread_cond_init(&g.finished, NULL);
-    g.left = make_rows(parts, items, count, &g);
+    g.left = make_rows(parts, items, count, wanted, &g);
     if (g.left)
         status =
             qn_scheduler_add(&items->session->model->scheduler, &parts->row);
@@ -151,7 +153,7 @@ quern_status quern_sessions_feed(quern_feed *items, size_t count,
     if (!count)
         return qn_give(error, QN_OK);
     qn_status status = check_items(items, count);
-    return qn_give(error, status ? status : run(items, count));
+    return qn_give(error, status ? status : run(items, count, 1));
 }
 
 quern_status quern_session_feed(quern_session *s, const int32_t *ids,
@@ -160,8 +162,43 @@ quern_status quern_session_feed(quern_session *s, const int32_t *ids,
     quern_feed item = {.session = s, .ids = ids, .count = count};
     qn_status status = check_items(&item, 1);
     if (!status)
-        status = run(&item, 1);
+        status = run(&item, 1, 1);
     if (!status && item.status == QUERN_E_CANCELLED)
         status = qn_fail(QN_E_CANCELLED, "cancelled");
+    return qn_give(error, status);
+}
+
+/* ---- scoring ---- */
+
+static qn_status score_piece(quern_session *s, const int32_t *ids, size_t count,
+                             size_t first, quern_score_fn score, void *data)
+{
+    quern_feed item = {.session = s, .ids = ids, .count = count};
+    qn_status status = run(&item, 1, (int)count);
+    if (!status && item.status == QUERN_E_CANCELLED)
+        status = qn_fail(QN_E_CANCELLED, "cancelled");
+    for (size_t i = 0; i < count && !status; i++) {
+        const float *logits;
+        status = qn_session_last(s, count - 1 - i, &logits);
+        if (!status && !score(data, first + i, logits))
+            status = qn_fail(QN_E_CANCELLED, "cancelled");
+    }
+    return status;
+}
+
+quern_status quern_session_score(quern_session *s, const int32_t *ids,
+                                 size_t count, quern_score_fn score, void *data,
+                                 quern_error *error)
+{
+    enum { PIECE = 32 };
+    quern_feed whole = {.session = s, .ids = ids, .count = count};
+    qn_status status = check_items(&whole, 1);
+    for (size_t i = 0; i < count && !status;) {
+        size_t n = count - i < PIECE ? count - i : PIECE;
+        size_t room = qn_session_room(s);
+        n = room && room < n ? room : n;
+        status = score_piece(s, ids + i, n, i, score, data);
+        i += n;
+    }
     return qn_give(error, status);
 }

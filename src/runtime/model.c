@@ -478,6 +478,19 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
     return status;
 }
 
+/* What the model takes, for the admission that follows and for questions. */
+static qn_status measure(quern_model *m, const qn_weights *weights,
+                         qn_config *config, const quern_options *options)
+{
+    qn_model_sums sums;
+    qn_status status = qn_model_describe(&sums, weights, config);
+    if (status)
+        return status;
+    m->parameters = sums.parameters;
+    qn_fit_measure(m, weights, config, options->dtype == QUERN_DTYPE_AUTO);
+    return QN_OK;
+}
+
 /* A directory's config.json is read before its weights are looked for, so
  * that the message for a folder that is no model names it. */
 static qn_status check_directory(const char *path)
@@ -534,6 +547,10 @@ static qn_status load(quern_model *m, const quern_options *options)
         status = read_config(&config, qn_weights_dir(weights));
     if (!status)
         status = load_parts(m, weights, &config, options);
+    if (!status)
+        status = measure(m, weights, &config, options);
+    if (!status && !options->headers_only)
+        status = qn_fit_admit(m, &config, options);
     if (!status && options->headers_only)
         status = keep_headers(m, &weights, &config);
     else if (!status)

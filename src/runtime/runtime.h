@@ -15,6 +15,7 @@
 #include "embed.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "model/predict.h"
 #include "reasoning.h"
 #include "scheduler.h"
 #include "text/template.h"
@@ -59,6 +60,8 @@ struct quern_model {
     char kv_name[QN_KV_NAME_SIZE];
     mlx_dtype dtype;
     int64_t ctx;
+    qn_held held;        /* predicted */
+    uint64_t parameters; /* values in all weights */
     int prefill_chunk;
     size_t tensors;
     double load_seconds;
@@ -108,6 +111,16 @@ qn_status qn_cache_check_options(const quern_options *options);
  * model's directory, NULL for a GGUF file. */
 qn_status qn_cache_set(quern_model *model, const qn_config *config,
                        const quern_options *options, const char *dir);
+
+/* ---- fit.c ---- */
+
+/* Sets model->held; dtype must be known. */
+void qn_fit_measure(quern_model *model, const qn_weights *weights,
+                    const qn_config *config, bool int8);
+/* QN_E_NOMEM when the model will not fit, unless options->force.  A context
+ * that was not asked for is cut to what fits. */
+qn_status qn_fit_admit(quern_model *model, const qn_config *config,
+                       const quern_options *options);
 
 /* ---- chat.c ---- */
 
