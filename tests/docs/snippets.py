@@ -10,7 +10,8 @@ succeed.  A command that ends in a backslash goes on in the next line.  A
 session whose exit codes matter shows them with `echo $?`; elsewhere only a
 last line "(exit N)" allows a command to fail.
 
-A block of C is a file; the comment at its top names it.  Sessions compile it.
+A block of C or TOML is a file; the comment at its top names it.  Sessions use
+it.
 
 A block behind the line <!-- not run: REASON --> is left alone.
 """
@@ -100,11 +101,12 @@ def main():
     failures = sessions = 0
     for path in sys.argv[1:]:
         for start, language, lines in blocks(path):
-            if language == "c":
-                name = re.match(r"/\* ([\w.]+):", lines[0] if lines else "")
+            if language in ("c", "toml"):
+                name = re.match(r"(?:/\*|#) ([\w.]+):",
+                                lines[0] if lines else "")
                 if not name:
                     raise SystemExit(f"{path}:{start}: the first line of a "
-                                     "block of C names its file")
+                                     f"block of {language} names its file")
                 with open(name.group(1), "w", encoding="utf-8") as file:
                     file.write("\n".join(lines) + "\n")
             elif lines and lines[0].startswith("$ "):

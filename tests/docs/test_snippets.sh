@@ -35,6 +35,21 @@ CC
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp
 
+# A hub with one model, and an empty cache.
+mkdir "$scratch/hub"
+printf '{"root":"%s","repo":"acme/tiny-llama"}' "$tiny" \
+    >"$scratch/hub/control.json"
+python3 "$root/tests/support/hub_server.py" "$scratch/hub" &
+hub=$!
+trap 'kill $hub; rm -rf "$scratch"' EXIT
+tries=0
+while [ ! -f "$scratch/hub/url" ] && [ $tries -lt 200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+HF_ENDPOINT=$(cat "$scratch/hub/url")
+export HF_ENDPOINT QUERN_CACHE="$scratch/cache"
+
 cd "$work"
 export PKG_CONFIG_PATH="$scratch/pkgconfig"
 export PATH="$scratch/bin:$PATH"
