@@ -510,6 +510,13 @@ int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
                            const mlx_vector_array biases, int group_size,
                            int bits, const char *mode, const mlx_stream s);
 
+/* mlx_gather_qmm with `transpose` and indices of w alone, with the differences
+ * of quern_quantized_matmul. */
+int quern_gather_qmm(mlx_array *res, const mlx_array x, const mlx_array w,
+                     const mlx_array scales, const mlx_array biases,
+                     const mlx_array ids, int group_size, int bits,
+                     const char *mode, const mlx_stream s);
+
 /* x [..., K] times the transpose of a packed matrix w [N, K * bits / 32], as
  * mlx_quantized_matmul makes it, where each row has the bits that it has
  * alone: several tokens at once give what one after the other gives.  Several
@@ -609,6 +616,17 @@ int quern_panel_pack_blocks(mlx_array *res, quern_panel_form *form, int type,
 int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
                        const mlx_array panels, const quern_panel_form *form,
                        const quern_panel_steps *steps, const mlx_stream s);
+
+/* Products with matrices that are chosen by ids, as in a mixture of experts:
+ * each matrix of `panels` is that of `experts` experts below one another, with
+ * a multiple of 16 rows each (form->rows are those of all).  Row [t, i] of
+ * result m, [T, used, rows], is x[t, i], or x[t, 0] where x [T, n, cols] has
+ * n = 1, times the transpose of expert ids[t, i] (int32 [T, used]) of matrix m;
+ * one result with a gate.  A row has the bits that it has alone. */
+int quern_panel_experts(mlx_vector_array *res, const mlx_array x,
+                        const mlx_array panels, const quern_panel_form *form,
+                        int experts, const mlx_array ids,
+                        quern_panel_gate gate, const mlx_stream s);
 
 /* Rows `ids` (int32 or uint32; negative ones count from the end) of the one
  * matrix of `panels` as [..., cols] of float32, float16 or bfloat16.  An id

@@ -3,6 +3,7 @@
 #include "ops_entry.h"
 
 #include "core/eval.h"
+#include "ops/kernel.h"
 #include "ops/params.h"
 #include "quern/ext.h"
 
@@ -144,6 +145,109 @@ int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
     QN_CALL(read_params(&p.w, form));
     QN_CALL(qn_op_panel_matmul(made, left, right, norm, residual, &p, stream));
     return QN_STORE_ARRAYS(res, made, p.gate ? 1 : (size_t)p.w.count);
+}
+
+/* ---- experts ---- */
+
+static qn_status check_experts(const qn_array *x, const qn_array *panels,
+                               const qn_array *ids, const qn_panel_params *p,
+                               int experts, quern_panel_gate gate)
+{
+    static const char op[] = "panel_experts";
+    bool good = p->count >= 1 && p->count <= QN_PANEL_PARTS && experts > 0 &&
+                p->cols > 0 && p->cols % QN_PANEL_STEP == 0;
+    size_t all = 0;
+    for (int i = 0; i < p->count && good; i++) {
+        good = p->rows[i] > 0 && p->rows[i] % experts == 0 &&
+               p->rows[i] / experts % QN_PANEL_ROWS == 0;
+        all += qn_panel_count(p->rows[i]);
+    }
+    if (!good || (gate && (p->count != 2 || p->rows[0] != p->rows[1])))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected 1 to 3 matrices (2 alike with a gate) "
+                       "with a multiple of %d rows for each of %d experts.",
+                       op, QN_PANEL_ROWS, experts);
+    if (panels->dtype != QN_UINT8 ||
+        panels->size != all * qn_panel_bytes(&p->form, (size_t)p->cols))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected the panels of the form, found %zu bytes.",
+                       op, panels->size);
+    if (ids->ndim != 2 || ids->dtype != QN_INT32 || x->ndim != 3 ||
+        x->shape[0] != ids->shape[0] || x->shape[2] != p->cols ||
+        (x->shape[1] != 1 && x->shape[1] != ids->shape[1]))
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected int32 ids [T, n] and x [T, 1 or n, %d].",
+                       op, p->cols);
+    if (x->dtype != QN_FLOAT32 && x->dtype != QN_FLOAT16 &&
+        x->dtype != QN_BFLOAT16)
+        return qn_fail(QN_E_ARG,
+                       "[%s] Expected float32, float16 or bfloat16, found %s.",
+                       op, qn_dtype_name(x->dtype));
+    return QN_OK;
+}
+
+/* A launch of the kernel in backend/cpu/experts.c. */
+static qn_status launch_experts(qn_array **out, qn_array *x, qn_array *panels,
+                                qn_array *ids, const qn_panel_params *p,
+                                int experts, quern_panel_gate gate,
+                                qn_stream *s)
+{
+    static char names[][8] = {"x", "panels", "ids", "a", "b", "c"};
+    char *in[] = {names[0], names[1], names[2]};
+    char *made[] = {names[3], names[4], names[5]};
+    static char bits[] = "BITS", group[] = "GROUP", biased[] = "BIASED",
+                zero[] = "ZERO", scaling[] = "SCALING", table[] = "TABLE",
+                count[] = "EXPERTS", gated[] = "GATE", scale[] = "SCALE";
+    const qn_panel_form *f = &p->form;
+    qn_template args[] = {
+        {bits, QN_TEMPLATE_INT, f->bits},
+        {group, QN_TEMPLATE_INT, f->group},
+        {biased, QN_TEMPLATE_INT, f->biased},
+        {zero, QN_TEMPLATE_INT, f->zero},
+        {scaling, QN_TEMPLATE_INT, (int)f->scaling},
+        {table, QN_TEMPLATE_INT, (int)f->table},
+        {count, QN_TEMPLATE_INT, experts},
+        {gated, QN_TEMPLATE_INT, (int)gate},
+        {scale, QN_TEMPLATE_DTYPE, (int)f->scale_type},
+    };
+    qn_kernel_output outputs[QN_PANEL_PARTS];
+    size_t results = gate ? 1 : (size_t)p->count;
+    for (size_t i = 0; i < results; i++)
+        outputs[i] = (qn_kernel_output){
+            x->dtype, 3, {ids->shape[0], ids->shape[1], p->rows[i] / experts}};
+    qn_launch launch = {.outputs = outputs,
+                        .noutputs = results,
+                        .grid = {1, 1, 1},
+                        .group = {1, 1, 1},
+                        .templates = {args, sizeof args / sizeof *args}};
+    static char name[] = "quern_panel_experts";
+    qn_kernel kernel = {.form = "panel_experts",
+                        .absent = "no such kernel",
+                        .name = name,
+                        .inputs = {in, 3},
+                        .outputs = {made, results},
+                        .row_contiguous = true,
+                        .scratch = (size_t)p->cols * sizeof(float)};
+    return qn_op_kernel(out, &kernel, &launch, (qn_array *[]){x, panels, ids},
+                        3, s);
+}
+
+int quern_panel_experts(mlx_vector_array *res, const mlx_array x,
+                        const mlx_array panels, const quern_panel_form *form,
+                        int experts, const mlx_array ids, quern_panel_gate gate,
+                        const mlx_stream s)
+{
+    QN_GET_ARRAY(left, x);
+    QN_GET_ARRAY(right, panels);
+    QN_GET_ARRAY(which, ids);
+    QN_GET_STREAM(stream, s);
+    qn_panel_params p;
+    qn_array *made[QN_PANEL_PARTS];
+    QN_CALL(read_params(&p, form));
+    QN_CALL(check_experts(left, right, which, &p, experts, gate));
+    QN_CALL(
+        launch_experts(made, left, right, which, &p, experts, gate, stream));
+    return QN_STORE_ARRAYS(res, made, gate ? 1 : (size_t)p.count);
 }
 
 int quern_panel_rows(mlx_array *res, const mlx_array panels,

@@ -53,6 +53,36 @@ int quern_quantized_matmul(mlx_vector_array *res, const mlx_array x,
     return QN_STORE_ARRAYS(res, made, matrices->size);
 }
 
+static qn_status gather(qn_array **out, qn_array *x, qn_array *w,
+                        qn_array *scales, qn_array *biases, qn_array *ids,
+                        int group_size, int bits, const char *mode,
+                        qn_stream *s)
+{
+    qn_quant_params p;
+    qn_status status =
+        qn_packed_format(&p, "gather_qmm", &group_size, &bits, mode, true);
+    if (status)
+        return status;
+    p.transpose = true;
+    return qn_op_gather_quantized(out, x, w, scales, biases, NULL, ids, &p,
+                                  true, s);
+}
+
+int quern_gather_qmm(mlx_array *res, const mlx_array x, const mlx_array w,
+                     const mlx_array scales, const mlx_array biases,
+                     const mlx_array ids, int group_size, int bits,
+                     const char *mode, const mlx_stream s)
+{
+    QN_GET_ARRAY(left, x);
+    QN_GET_ARRAY(matrix, w);
+    QN_GET_ARRAY(factors, scales);
+    QN_GET_ARRAY(which, ids);
+    QN_GET_STREAM(stream, s);
+    QN_RETURN_OP(res,
+                 gather(&out, left, matrix, factors, qn_handle_array(biases),
+                        which, group_size, bits, qn_capi_text(mode), stream));
+}
+
 /* What several rows have beyond one product: matrices of two axes, biases. */
 static qn_status check_rows(const qn_array *w, const qn_array *scales,
                             const qn_array *biases, const char *mode)

@@ -160,6 +160,26 @@ int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
     return no_panels();
 }
 
+int quern_panel_experts(mlx_vector_array *res, const mlx_array x,
+                        const mlx_array panels, const quern_panel_form *form,
+                        int experts, const mlx_array ids, quern_panel_gate gate,
+                        const mlx_stream s)
+{
+    (void)res, (void)x, (void)panels, (void)form, (void)experts, (void)ids;
+    (void)gate, (void)s;
+    return no_panels();
+}
+
+int quern_gather_qmm(mlx_array *res, const mlx_array x, const mlx_array w,
+                     const mlx_array scales, const mlx_array biases,
+                     const mlx_array ids, int group_size, int bits,
+                     const char *mode, const mlx_stream s)
+{
+    mlx_optional_int group = {group_size, true}, width = {bits, true};
+    return mlx_gather_qmm(res, x, w, scales, biases, mlx_array_empty, ids, true,
+                          group, width, mode, false, s);
+}
+
 int quern_panel_rows(mlx_array *res, const mlx_array panels,
                      const quern_panel_form *form, const mlx_array ids,
                      mlx_dtype dtype, const mlx_stream s)

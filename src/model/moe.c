@@ -18,6 +18,7 @@ struct nn_moe {
     bool normalize, clamped;
     mlx_dtype dtype; /* of activations */
     qn_matrix router, gate, up, down;
+    qn_panels in; /* of gate and up, or none */
     bool has_shared;
     shared_expert shared;
 };
@@ -27,6 +28,7 @@ void nn_moe_free(nn_moe *m)
     if (!m)
         return;
     nn_group_clear(&m->shared.in);
+    qn_panels_clear(&m->in);
     qn_matrix *all[] = {&m->router,      &m->gate,         &m->up,
                         &m->down,        &m->shared.gate,  &m->shared.up,
                         &m->shared.down, &m->shared.weight};
@@ -109,18 +111,29 @@ static qn_status load_singles(qn_loader *l, qn_matrix *out,
     return status;
 }
 
+/* Whether panels of a matrix of all experts are those of each. */
+static bool can_have_panels(int rows, int count)
+{
+    return rows / count % 16 == 0;
+}
+
 qn_status nn_load_experts(qn_loader *l, qn_matrix *out,
                           const qn_matrix_spec *spec, int count,
                           const char *stacked, const char *single)
 {
     char name[256];
     snprintf(name, sizeof name, "%s.weight", stacked);
-    if (single && !l->config->gguf && !qn_loader_has(l, name))
-        return load_singles(l, out, spec, count, single);
     qn_matrix_spec all = *spec;
+    bool panels = can_have_panels(spec->rows, count);
     all.of_rows = spec->rows;
-    all.grouped = all.arrays = true;
-    return qn_load_matrix(l, out, &all, "%s", stacked);
+    all.grouped = true;
+    all.arrays = !panels;
+    qn_status status = single && !l->config->gguf && !qn_loader_has(l, name)
+                           ? load_singles(l, out, spec, count, single)
+                           : qn_load_matrix(l, out, &all, "%s", stacked);
+    if (status || l->missing_count || spec->grouped || !panels)
+        return status;
+    return qn_lay_out(l, &out->panels, &out, 1);
 }
 
 static qn_status load_experts(qn_loader *l, qn_matrix *out, const moe_form *f,
@@ -135,7 +148,7 @@ static qn_status load_experts(qn_loader *l, qn_matrix *out, const moe_form *f,
     snprintf(each, sizeof each, "model.layers.%d.%s.experts.%%d.%s", layer,
              f->block, single ? single : "");
     qn_matrix_spec spec = {
-        .rows = count * rows, .cols = cols, .bias = f->biases};
+        .rows = count * rows, .cols = cols, .bias = f->biases, .grouped = true};
     return nn_load_experts(l, out, &spec, count, stacked, single ? each : NULL);
 }
 
@@ -151,6 +164,21 @@ static qn_status load_all_experts(nn_moe *m, qn_loader *l, const moe_form *f,
     if (!status)
         status = load_experts(l, &m->down, f, "down_proj", f->down, layer,
                               hidden, wide);
+    return status;
+}
+
+/* Panels of gate and up together, or of each, and of down. */
+static qn_status lay_out_experts(nn_moe *m, qn_loader *l)
+{
+    qn_matrix *all[] = {&m->gate, &m->up, &m->down};
+    if (l->missing_count)
+        return QN_OK;
+    for (int i = 0; i < 3; i++)
+        if (!can_have_panels(all[i]->rows, m->count))
+            return QN_OK;
+    qn_status status = qn_lay_out(l, &m->in, all, 2);
+    for (int i = m->in.data.ctx ? 2 : 0; i < 3 && !status; i++)
+        status = qn_lay_out(l, &all[i]->panels, &all[i], 1);
     return status;
 }
 
@@ -203,6 +231,8 @@ qn_status nn_moe_load(nn_moe **out, qn_loader *l, const moe_form *f, int layer)
         status = f->load(l, layer, &done, &m->gate, &m->up, &m->down);
     if (!status && !done)
         status = load_all_experts(m, l, f, layer);
+    if (!status)
+        status = lay_out_experts(m, l);
     if (!status && m->has_shared)
         status = load_shared(l, &m->shared, f, layer);
     if (status)
@@ -286,25 +316,52 @@ static mlx_array by_expert(nn *c, mlx_array x, int count)
 static mlx_array packed_experts(nn *c, const qn_matrix *w, int count,
                                 mlx_array x, mlx_array ids)
 {
-    mlx_array none = {NULL};
     mlx_array words = by_expert(c, w->weight, count);
     mlx_array scales = by_expert(c, w->scales, count);
     mlx_array biases = by_expert(c, w->biases, count);
-    mlx_optional_int group = {w->quant.group, true};
-    mlx_optional_int bits = {w->quant.bits, true};
-    NN_STEP(c, mlx_gather_qmm(&res, x, words, scales, biases, none, ids, true,
-                              group, bits, qn_quant_mode_name(w->quant.mode),
-                              false, c->stream));
+    NN_STEP(c, quern_gather_qmm(&res, x, words, scales, biases, ids,
+                                w->quant.group, w->quant.bits,
+                                qn_quant_mode_name(w->quant.mode), c->stream));
 }
 
-mlx_array nn_experts(nn *c, const qn_matrix *w, int count, mlx_array x,
-                     mlx_array ids)
+static mlx_array element(nn *c, mlx_vector_array list, size_t i)
 {
-    mlx_array y = w->packed ? packed_experts(c, w, count, x, ids)
-                            : dense_experts(c, w, count, x, ids);
-    if (c->status)
-        return y;
-    y = nn_astype(c, y, mlx_array_dtype(x));
+    NN_STEP(c, mlx_vector_array_get(&res, list, i));
+}
+
+/* out[i] [T, used, 1, rows]: products with the matrices of `panels`, or with
+ * both of two and a gate. */
+static void panel_experts(nn *c, mlx_array *out, const qn_panels *panels,
+                          int count, mlx_array x, mlx_array ids,
+                          quern_panel_gate gate)
+{
+    mlx_vector_array list = {NULL};
+    int results = gate ? 1 : panels->form.count;
+    if (!c->status)
+        x = nn_reshape(c, x,
+                       (int[]){mlx_array_dim(x, 0), mlx_array_dim(x, 1),
+                               mlx_array_dim(x, 3)},
+                       3);
+    if (!c->status)
+        c->status =
+            qn_engine(quern_panel_experts(&list, x, panels->data, &panels->form,
+                                          count, ids, gate, c->stream));
+    for (int i = 0; i < results; i++) {
+        out[i] = element(c, list, (size_t)i);
+        if (!c->status)
+            out[i] =
+                nn_reshape(c, out[i],
+                           (int[]){mlx_array_dim(ids, 0), mlx_array_dim(ids, 1),
+                                   1, panels->form.rows[i] / count},
+                           4);
+    }
+    if (list.ctx)
+        mlx_vector_array_free(list);
+}
+
+static mlx_array add_bias(nn *c, const qn_matrix *w, int count, mlx_array y,
+                          mlx_array ids)
+{
     if (!w->bias.ctx || c->status)
         return y;
     int rows = mlx_array_dim(ids, 0), used = mlx_array_dim(ids, 1);
@@ -313,6 +370,21 @@ mlx_array nn_experts(nn *c, const qn_matrix *w, int count, mlx_array x,
     bias = nn_reshape(c, take_first(c, bias, ids), (int[]){rows, used, 1, wide},
                       4);
     return nn_add(c, y, bias);
+}
+
+mlx_array nn_experts(nn *c, const qn_matrix *w, int count, mlx_array x,
+                     mlx_array ids)
+{
+    mlx_array y = {NULL};
+    if (w->panels.data.ctx)
+        panel_experts(c, &y, &w->panels, count, x, ids, QUERN_GATE_NONE);
+    else if (w->packed)
+        y = packed_experts(c, w, count, x, ids);
+    else
+        y = dense_experts(c, w, count, x, ids);
+    if (c->status)
+        return y;
+    return add_bias(c, w, count, nn_astype(c, y, mlx_array_dtype(x)), ids);
 }
 
 static mlx_array clip(nn *c, mlx_array x, mlx_array low, mlx_array high)
@@ -343,6 +415,26 @@ static mlx_array apply_shared(nn *c, const nn_moe *m, mlx_array x)
     return nn_mul(c, y, nn_sigmoid(c, nn_linear(c, &s->weight, x)));
 }
 
+/* What the last matrix of each expert takes. */
+static mlx_array widen(nn *c, const nn_moe *m, mlx_array x, mlx_array ids)
+{
+    mlx_array out[2];
+    if (m->in.data.ctx && !m->clamped && !m->gate.bias.ctx) {
+        panel_experts(c, out, &m->in, m->count, x, ids, QUERN_GATE_SILU);
+        return out[0];
+    }
+    if (m->in.data.ctx) {
+        panel_experts(c, out, &m->in, m->count, x, ids, QUERN_GATE_NONE);
+        out[0] = add_bias(c, &m->gate, m->count, out[0], ids);
+        out[1] = add_bias(c, &m->up, m->count, out[1], ids);
+    } else {
+        out[0] = nn_experts(c, &m->gate, m->count, x, ids);
+        out[1] = nn_experts(c, &m->up, m->count, x, ids);
+    }
+    return m->clamped ? clamped(c, out[0], out[1])
+                      : nn_mul(c, nn_silu(c, out[0]), out[1]);
+}
+
 mlx_array nn_moe_apply(nn *c, const nn_moe *m, mlx_array x)
 {
     if (c->status)
@@ -357,10 +449,7 @@ mlx_array nn_moe_apply(nn *c, const nn_moe *m, mlx_array x)
 
     mlx_array in = nn_astype(c, x, m->dtype);
     in = nn_reshape(c, in, (int[]){rows, 1, 1, hidden}, 4);
-    mlx_array gate = nn_experts(c, &m->gate, m->count, in, ids);
-    mlx_array up = nn_experts(c, &m->up, m->count, in, ids);
-    mlx_array h =
-        m->clamped ? clamped(c, gate, up) : nn_mul(c, nn_silu(c, gate), up);
+    mlx_array h = widen(c, m, in, ids);
     mlx_array y = nn_experts(c, &m->down, m->count, h, ids);
     y = nn_mul(c, nn_astype(c, y, MLX_FLOAT32), weights);
     y = nn_reshape(c, sum(c, y, 1, false), (int[]){1, rows, hidden}, 3);

@@ -47,7 +47,8 @@ mlx_array nn_moe_apply(nn *c, const nn_moe *moe, mlx_array x);
 /* Loads a matrix for each of `count` experts, of `rows` each, as one of
  * spec->rows = count * rows: from the tensor MODULE with `stacked`, the name of
  * its module, if there is one; else from those of each expert, whose modules
- * are `single`, a format for its number. */
+ * are `single`, a format for its number.  They are laid out unless
+ * spec->grouped says that the caller does it. */
 qn_status nn_load_experts(qn_loader *loader, qn_matrix *out,
                           const qn_matrix_spec *spec, int count,
                           const char *stacked, const char *single);

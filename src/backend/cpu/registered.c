@@ -269,4 +269,5 @@ void qn_cpu_register_kernels(void)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         qn_kernel_register(table[i].name, &table[i].entry);
     qn_cpu_register_turbo();
+    qn_cpu_register_experts();
 }

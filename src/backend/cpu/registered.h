@@ -10,6 +10,8 @@
 
 /* Those of the packed KV format (turbo.c). */
 void qn_cpu_register_turbo(void);
+/* Products with the panels of experts (experts.c). */
+void qn_cpu_register_experts(void);
 
 /* 1, after a message. */
 __attribute__((format(printf, 2, 3))) static inline int
