@@ -82,6 +82,7 @@ find_missing() {
     library cmocka libcmocka-dev
     library libffi libffi-dev
     library libcurl libcurl4-openssl-dev
+    library libedit libedit-dev
     library libpcre2-8 libpcre2-dev
     library libutf8proc libutf8proc-dev
     # Loaded at run time; tests of linear algebra need it.

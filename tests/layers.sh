@@ -38,7 +38,7 @@ runtime         | base kv text model hub mlx/c quern                | threads
 eval            | base quern                                         |
 convert         | base kv text model runtime mlx/c quern            |
 server          | base quern                                        | threads sockets http
-cli             | base quern server                                 |
+cli             | base quern server                                 | curl edit
 web             | base quern server                                 |
 '
 
@@ -51,6 +51,7 @@ sockets | sys/socket.h sys/un.h netinet/* arpa/* netdb.h sys/epoll.h
 http    | microhttpd.h
 curl    | curl/*
 cuda    | cuda.h cuda_*.h cuda/* cublas*.h nvrtc.h nccl.h
+edit    | histedit.h editline/*
 unicode | utf8proc.h
 regex   | pcre2.h
 '

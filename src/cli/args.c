@@ -389,6 +389,20 @@ bool qn_args_has(const char *name)
     return false;
 }
 
+const char *qn_args_name(int flag)
+{
+    static char name[64];
+    snprintf(name, sizeof name, "%s", rows[flag].name);
+    for (char *p = name; (p = strchr(p, '-'));)
+        *p = '_';
+    return name;
+}
+
+bool qn_args_is_named(int flag, const char *name)
+{
+    return !strcmp(rows[flag].name, name) || !strcmp(qn_args_name(flag), name);
+}
+
 /* ---- words of the command line ---- */
 
 static int find_name(int command, const char *name, size_t length)
@@ -640,7 +654,13 @@ void qn_args_drop_idle(qn_args *args)
 
 qn_status qn_args_add_word(qn_args *args, const char *text)
 {
-    return append(&args->words, &args->word_count, text);
+    const qn_arg *prompt = &args->flag[QN_FLAG_PROMPT_WORD];
+    bool first = !args->word_count;
+    qn_status status = append(&args->words, &args->word_count, text);
+    /* It comes behind a model. */
+    if (!status && first && prompt->given)
+        status = append(&args->words, &args->word_count, prompt->text);
+    return status;
 }
 
 qn_flag_info qn_args_info(qn_flag flag)

@@ -113,6 +113,10 @@ int qn_args_find(int commands, const char *name);
 
 /* Whether some command has the flag --name. */
 bool qn_args_has(const char *name);
+/* The name of a flag as a request spells it ("top_p"); valid until the next
+ * call.  Whether `name` is that, or the flag's own. */
+const char *qn_args_name(int flag);
+bool qn_args_is_named(int flag, const char *name);
 
 /* "512", "4k" (K, M, G: powers of 1024) with nothing behind it. */
 bool qn_args_count(const char *text, int64_t *out);

@@ -189,6 +189,11 @@ void qn_cli_watch_calls(bool on);
 /* From now on a signal that ends the process at once leaves an error object on
  * stdout, if the command line asks for JSON and nothing was written yet. */
 void qn_cli_interruptible(const qn_cli *cli);
+/* Whether a signal has come. */
+bool qn_cli_interrupted(void);
+/* Forgets one of SIGINT; false: it was another one, which must end the program.
+ * Until then a second one ends it at once. */
+bool qn_cli_forgive(void);
 /* The exit code that the signal asks for, 0 when none came. */
 int qn_cli_signalled(void);
 
@@ -198,6 +203,7 @@ double qn_cli_now(void);
 /* ---- commands ---- */
 
 int qn_cli_run(qn_cli *cli);
+int qn_cli_chat(qn_cli *cli);
 int qn_cli_bench(qn_cli *cli);
 int qn_cli_embed(qn_cli *cli);
 int qn_cli_show(qn_cli *cli);

@@ -187,7 +187,8 @@ static int dispatch(const command_row *command, int argc, char **argv)
         set_manners(&cli);
         qn_cli_interruptible(&cli);
         code = status ? qn_cli_fail_status(&cli, status, NULL) : QN_EXIT_OK;
-        if (!code && (command->bit & QN_CMD_FINDS) && !cli.args.word_count)
+        if (!code && (command->bit & QN_CMD_FINDS) && !cli.args.word_count &&
+            !cli.args.flag[QN_FLAG_SERVER].given)
             code = qn_cli_find_model(&cli);
         if (!code)
             code = command->run(&cli);
@@ -265,6 +266,18 @@ void qn_cli_watch(quern_session *session)
 void qn_cli_watch_calls(bool on)
 {
     asks = on;
+}
+
+bool qn_cli_interrupted(void)
+{
+    return caught != 0;
+}
+
+bool qn_cli_forgive(void)
+{
+    if (caught == SIGINT)
+        caught = 0;
+    return !caught;
 }
 
 int qn_cli_signalled(void)

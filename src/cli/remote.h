@@ -1,0 +1,25 @@
+/* remote.h: answers from an OpenAI-compatible server, over libcurl (loaded when
+ * it is needed). */
+#ifndef QN_CLI_REMOTE_H
+#define QN_CLI_REMOTE_H
+
+#include "talk.h"
+
+#include <quern/quern.h>
+
+typedef struct qn_remote qn_remote;
+
+/* `url` with or without /v1.  The caller owns *out (qn_remote_free).
+ * QN_E_UNSUPPORTED without libcurl, QN_E_ARG for what is no URL. */
+qn_status qn_remote_new(qn_remote **out, const char *url);
+void qn_remote_free(qn_remote *remote);
+
+/* Asks with the conversation's messages and settings (those of `flags` where
+ * the conversation has none); on_event is called as by quern_generate, and
+ * *result has text, reasoning, finish and counts.  QN_E_NETWORK when the server
+ * can't be reached, QN_E_IO with its words when it refuses. */
+qn_status qn_remote_ask(qn_remote *remote, const qn_talk *talk,
+                        const qn_arg *flags, quern_event_fn on_event,
+                        void *data, quern_result *result);
+
+#endif

@@ -1,0 +1,66 @@
+"""Talks to a command on a terminal.
+
+    chat_terminal.py SCRIPT COMMAND...
+
+Each line of SCRIPT is "wait TEXT" (until the terminal has shown it, behind
+what was waited for before) or "type TEXT", in which \\r, \\n, \\t, \\x03 and
+\\e (escape) are those characters.  What was shown goes to standard output; the
+exit code is the command's, 99 when a wait took 20 seconds.
+"""
+
+import os
+import pty
+import select
+import sys
+import time
+
+
+def characters(text):
+    text = text.replace("\\e", "\x1b")
+    return text.encode("utf-8").decode("unicode_escape").encode("latin-1")
+
+
+def main():
+    script, command = sys.argv[1], sys.argv[2:]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.environ["TERM"] = "xterm"
+        os.execvp(command[0], command)
+    shown, at = b"", 0
+
+    def read(seconds):
+        nonlocal shown
+        if not select.select([terminal], [], [], seconds)[0]:
+            return True
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:
+            return False
+        shown += piece
+        return bool(piece)
+
+    for line in open(script, encoding="utf-8"):
+        verb, _, text = line.rstrip("\n").partition(" ")
+        text = characters(text)
+        if verb == "type":
+            os.write(terminal, text)
+            continue
+        end = time.monotonic() + 8
+        while text not in shown[at:]:
+            if time.monotonic() > end or not read(0.5):
+                sys.stdout.buffer.write(shown + b"\nNOT SHOWN: " + text)
+                os.kill(pid, 9)
+                return 99
+        at = shown.index(text, at) + len(text)
+    end = time.monotonic() + 8
+    while read(0.5):
+        if time.monotonic() > end:
+            sys.stdout.buffer.write(shown + b"\nSTILL THERE")
+            os.kill(pid, 9)
+            return 99
+    sys.stdout.buffer.write(shown.replace(b"\r\n", b"\n"))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+sys.exit(main())
