@@ -269,6 +269,36 @@ int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
                        const quern_kv_step *steps, size_t count,
                        const quern_kv_options *options, const mlx_stream s);
 
+/* --- Gated delta nets ------------------------------------------------------
+ */
+
+/* A layer with a state of fixed size, over T further rows of a sequence.  All
+ * arrays are float32.
+ *
+ *   x        [T, C]         q, k, v before the convolution: key_heads * Dk,
+ *                           key_heads * Dk, H * Dv channels, C in all
+ *   a, b     [T, H]         what decay and rate are made of
+ *   filter   [K, C]         of a causal convolution, the present row last
+ *   a_log, dt_bias [H]
+ *   tail     [K - 1, C]     the rows of x before these; zeros at the beginning
+ *   state    [H, Dk, Dv]    a matrix for each head of values; zeros at first
+ *
+ * Channels become silu of their convolution; q and k of each head are divided
+ * by sqrt(sum of squares + 1e-6), q also by sqrt(Dk).  Then, for each row and
+ * head (heads of q and k serve H / key_heads heads of values each):
+ *
+ *   S = exp(-exp(a_log) softplus(a + dt_bias)) S
+ *   S = S + k^T sigmoid(b) (v - k S);  y = q S
+ *
+ * *y becomes [T, H * Dv], *tail_out and *state_out what follows the rows.  A
+ * row has the same bits however its sequence was cut, for any number of
+ * threads. */
+int quern_gated_delta(mlx_array *y, mlx_array *tail_out, mlx_array *state_out,
+                      const mlx_array x, const mlx_array a, const mlx_array b,
+                      const mlx_array filter, const mlx_array a_log,
+                      const mlx_array dt_bias, const mlx_array tail,
+                      const mlx_array state, int key_heads, const mlx_stream s);
+
 /* --- The packed KV format ------------------------------------------------- */
 
 /* TurboQuant: keys as affine codes in groups along the head, values as numbers

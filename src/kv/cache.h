@@ -26,10 +26,10 @@ typedef struct qn_kv_cache qn_kv_cache;
 
 /* The state of a layer that reads a sequence once and keeps no tokens: the last
  * `taps` inputs of a convolution, [taps, channels], and one matrix for each
- * head, [heads, value_dim, key_dim]; both float32, zeros at the beginning. */
+ * head, [heads, key_dim, value_dim]; both float32, zeros at the beginning. */
 typedef struct qn_kv_recurrence {
     int taps, channels; /* 0 channels: no such layer */
-    int heads, value_dim, key_dim;
+    int heads, key_dim, value_dim;
 } qn_kv_recurrence;
 
 /* What one layer stores: keys and values, a recurrent state, or (all zeros)
@@ -172,7 +172,7 @@ qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
                        const qn_attention *how, mlx_stream s);
 
 /* The state of a recurrent layer: *conv [taps, channels] and *state [heads,
- * value_dim, key_dim].  The caller owns both. */
+ * key_dim, value_dim].  The caller owns both. */
 qn_status qn_kv_state_get(const qn_kv_cache *cache, int layer, mlx_array *conv,
                           mlx_array *state, mlx_stream s);
 /* What it is after this step; handles stay the caller's. */

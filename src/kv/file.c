@@ -52,7 +52,7 @@ static void describe_layer(qn_buf *out, const qn_kv_layer *l)
     char scheme[QN_KV_NAME_SIZE];
     if (r->channels) {
         qn_buf_printf(out, "state %dx%d %dx%dx%d", r->taps, r->channels,
-                      r->heads, r->value_dim, r->key_dim);
+                      r->heads, r->key_dim, r->value_dim);
         return;
     }
     if (!l->kv_heads) {

@@ -74,8 +74,8 @@ static int dims_of(const qn_kv_recurrence *shape, int i, int dim[3])
         return 2;
     }
     dim[0] = shape->heads;
-    dim[1] = shape->value_dim;
-    dim[2] = shape->key_dim;
+    dim[1] = shape->key_dim;
+    dim[2] = shape->value_dim;
     return 3;
 }
 

@@ -9,6 +9,7 @@
  *   normalized_argmax_finish    the place of the largest of these, the first
  *                               of equal ones
  *   turboquant_kv_decode, turboquant_kv_inverse256   (turbo.c)
+ *   quern_gated_delta                                (delta.c)
  *
  * Each checks every shape and dtype before it reads. */
 #include "registered.h"
@@ -270,4 +271,5 @@ void qn_cpu_register_kernels(void)
         qn_kernel_register(table[i].name, &table[i].entry);
     qn_cpu_register_turbo();
     qn_cpu_register_experts();
+    qn_cpu_register_delta();
 }

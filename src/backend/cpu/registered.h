@@ -12,6 +12,8 @@
 void qn_cpu_register_turbo(void);
 /* Products with the panels of experts (experts.c). */
 void qn_cpu_register_experts(void);
+/* Gated delta nets (delta.c). */
+void qn_cpu_register_delta(void);
 
 /* 1, after a message. */
 __attribute__((format(printf, 2, 3))) static inline int
