@@ -461,6 +461,29 @@ mlx_array nn_head_norm(nn *c, mlx_array x, mlx_array weight, int dim,
     return c->status ? none : nn_astype(c, y, mlx_array_dtype(x));
 }
 
+mlx_array nn_join_last(nn *c, const mlx_array *parts, size_t count)
+{
+    if (c->status)
+        return none;
+    mlx_vector_array list = mlx_vector_array_new_data(parts, count);
+    mlx_array res = none;
+    int rc = list.ctx ? mlx_concatenate_axis(&res, list, -1, c->stream) : 1;
+    if (list.ctx)
+        mlx_vector_array_free(list);
+    return nn_own(c, res, rc);
+}
+
+static mlx_array turned(nn *c, mlx_array x)
+{
+    STEP(mlx_transpose(&res, x, c->stream));
+}
+
+mlx_array nn_rows_first(nn *c, mlx_array x)
+{
+    x = turned(c, x);
+    STEP(mlx_contiguous(&res, x, false, c->stream));
+}
+
 mlx_array nn_slice_last(nn *c, mlx_array x, int from, int to)
 {
     if (c->status)

@@ -129,6 +129,10 @@ typedef struct nn_rows {
 
 /* x [..., n] -> [..., to - from]. */
 mlx_array nn_slice_last(nn *c, mlx_array x, int from, int to);
+/* Arrays one behind the other along the last axis. */
+mlx_array nn_join_last(nn *c, const mlx_array *parts, size_t count);
+/* x [m, n] turned around, row-major. */
+mlx_array nn_rows_first(nn *c, mlx_array x);
 mlx_array nn_reshape(nn *c, mlx_array x, const int *shape, size_t ndim);
 /* Over the last axis, with float32 sums. */
 mlx_array nn_softmax(nn *c, mlx_array x);

@@ -294,4 +294,21 @@ ROWS += [
     gguf("gguf-olmo2", "olmo2", "olmo2", tie_word_embeddings=False),
     gguf("gguf-glm4", "glm4", "glm4", head_dim=16, attention_bias=True),
     gguf("gguf-starcoder2", "starcoder2", "starcoder2", "Q4_0"),
+
+# States, and attention in every fourth layer (or third), of which a quarter of
+# each head turns.
+HYBRID = dict(head_dim=32, num_hidden_layers=4, linear_num_key_heads=2,
+              linear_num_value_heads=4, linear_key_head_dim=16,
+              linear_value_head_dim=24, linear_conv_kernel_dim=4,
+              tie_word_embeddings=False)
+HYBRID_RULES = (("linear_attn.norm", ["floats", -7, 1]),
+                ("norm", ["floats", -8, 0]), ("A_log", ["floats", -7, 0]),
+                ("conv1d", ["floats", -7, 0]))
+
+ROWS += [
+    hf("qwen3-next", "qwen3_next", rules=HYBRID_RULES, num_experts=4,
+       num_experts_per_tok=2, moe_intermediate_size=32,
+       shared_expert_intermediate_size=48, norm_topk_prob=True,
+       mlp_only_layers=[1], **HYBRID),
+    hf("qwen3-5", "qwen3_5_text", rules=HYBRID_RULES, **HYBRID),
 ]

@@ -1,0 +1,649 @@
+/* qwen3_next.c: Qwen3-Next and Qwen3.5, in which every fourth layer attends and
+ * the others have a state (quern_gated_delta).
+ *
+ * Attention has a gate for each element of its result, from the same matrix as
+ * the queries, and turns a quarter of each head.  Layers with a state make q,
+ * k, v, the gate z, and the numbers a and b of their input; Qwen3-Next has the
+ * rows of these by head of keys, Qwen3.5 in matrices of their own.
+ *
+ * Norms are (1 + weight) in the authors' files and weight in those of mlx-lm,
+ * which are told by the shape of the convolution: [C, 1, K] or [C, K, 1]. */
+#include "family.h"
+#include "moe.h"
+
+#include "base/alloc.h"
+#include "kv/engine.h"
+
+#include <quern/ext.h>
+
+#include <math.h>
+#include <stdio.h>
+
+/* config->extra */
+typedef struct net_config {
+    int key_heads, value_heads, key_dim, value_dim, taps;
+} net_config;
+
+typedef struct net_weights {
+    /* qkvz and ba; or qkv, z, b and a */
+    qn_matrix in[4];
+    nn_group wide, narrow;
+    mlx_array filter, a_log, dt_bias, norm;
+    qn_matrix out;
+} net_weights;
+
+typedef struct attention_weights {
+    qn_matrix q, k, v, o;
+    nn_group qkv;
+    mlx_array q_norm, k_norm;
+} attention_weights;
+
+typedef struct layer_weights {
+    mlx_array before, after; /* norms before attention and before the MLP */
+    bool has_state;
+    net_weights net;
+    attention_weights attention;
+    qn_matrix gate, up, down;
+    nn_group mlp;
+    nn_moe *moe; /* instead */
+} layer_weights;
+
+typedef struct hybrid {
+    net_config net;
+    int layers, heads, kv_heads, head_dim;
+    double eps;
+    mlx_dtype dtype;
+    bool by_head, tied;
+    qn_rope rope, local_rope;
+    qn_matrix embed, head;
+    mlx_array norm;
+    layer_weights *layer;
+} hybrid;
+
+/* ---- configuration ---- */
+
+static void hybrid_prepare(qn_config *c)
+{
+    c->rope.partial = 0.25;
+}
+
+static void read_net(qn_config *c, qn_source *s)
+{
+    net_config *n = qn_calloc(1, sizeof *n);
+    if (!n) {
+        s->status = QN_E_NOMEM;
+        return;
+    }
+    c->extra = n;
+    n->taps = 4;
+    qn_need_int(s, &n->key_heads, "linear_num_key_heads", NULL, 1, 1 << 16);
+    qn_need_int(s, &n->value_heads, "linear_num_value_heads", NULL, 1, 1 << 16);
+    qn_need_int(s, &n->key_dim, "linear_key_head_dim", NULL, 1, 1 << 12);
+    qn_need_int(s, &n->value_dim, "linear_value_head_dim", NULL, 1, 1 << 12);
+    qn_read_int(s, &n->taps, "linear_conv_kernel_dim", NULL, 2, 64);
+    if (!s->status && n->value_heads % n->key_heads)
+        qn_source_fail(s,
+                       qn_fail(QN_E_FORMAT,
+                               "%d heads of values can't share %d of keys",
+                               n->value_heads, n->key_heads),
+                       "linear_num_value_heads", NULL);
+}
+
+static void read_moe(qn_config *c, qn_source *s)
+{
+    int step = 1, count = 0, dense[QN_MAX_LAYERS], experts = 0;
+    qn_read_int(s, &experts, "num_experts", NULL, 0, 4096);
+    if (!experts || s->status)
+        return;
+    c->moe.normalize = true;
+    qn_config_read_moe(c, s);
+    qn_read_bool(s, &c->moe.normalize, "norm_topk_prob", NULL);
+    qn_need_int(s, &c->moe.shared_intermediate,
+                "shared_expert_intermediate_size", NULL, 1, QN_MAX_DIM);
+    qn_read_int(s, &step, "decoder_sparse_step", NULL, 1, 1 << 20);
+    qn_read_list(s, dense, QN_MAX_LAYERS, &count, "mlp_only_layers", NULL, 0,
+                 1 << 20);
+    for (int i = 0; i < c->layers; i++)
+        c->layer[i].sparse = (i + 1) % step == 0;
+    for (int i = 0; i < count; i++)
+        if (dense[i] < c->layers)
+            c->layer[dense[i]].sparse = false;
+}
+
+static void hybrid_configure(qn_config *c, qn_source *s)
+{
+    int interval = 4;
+    qn_read_int(s, &interval, "full_attention_interval", NULL, 1, 1 << 20);
+    if (!qn_source_has(s, "layer_types", NULL))
+        for (int i = 0; i < c->layers; i++)
+            if ((i + 1) % interval)
+                c->layer[i].kind = QN_LAYER_RECURRENT;
+    read_net(c, s);
+    read_moe(c, s);
+}
+
+static qn_status hybrid_check(const qn_config *c)
+{
+    if (!strcmp(c->activation, "silu"))
+        return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "hidden_act: expected silu, found %s",
+                   c->activation);
+}
+
+static int channels_of(const net_config *n)
+{
+    return 2 * n->key_heads * n->key_dim + n->value_heads * n->value_dim;
+}
+
+static void hybrid_cache(const qn_config *c, int layer, qn_kv_layer *out)
+{
+    const net_config *n = c->extra;
+    if (c->layer[layer].kind == QN_LAYER_RECURRENT)
+        out->recurrence = (qn_kv_recurrence){.taps = n->taps - 1,
+                                             .channels = channels_of(n),
+                                             .heads = n->value_heads,
+                                             .key_dim = n->key_dim,
+                                             .value_dim = n->value_dim};
+}
+
+/* ---- loading ---- */
+
+static void drop(mlx_array x)
+{
+    if (x.ctx)
+        mlx_array_free(x);
+}
+
+static void clear_layer(layer_weights *w)
+{
+    net_weights *n = &w->net;
+    attention_weights *a = &w->attention;
+    mlx_array arrays[] = {w->before,  w->after, n->filter, n->a_log,
+                          n->dt_bias, n->norm,  a->q_norm, a->k_norm};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        drop(arrays[i]);
+    nn_group_clear(&n->wide);
+    nn_group_clear(&n->narrow);
+    nn_group_clear(&a->qkv);
+    nn_group_clear(&w->mlp);
+    for (int i = 0; i < 4; i++)
+        qn_matrix_clear(&n->in[i]);
+    qn_matrix *all[] = {&n->out, &a->q,    &a->k,  &a->v,
+                        &a->o,   &w->gate, &w->up, &w->down};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        qn_matrix_clear(all[i]);
+    nn_moe_free(w->moe);
+}
+
+static void hybrid_free(void *state)
+{
+    hybrid *m = state;
+    if (!m)
+        return;
+    for (int i = 0; m->layer && i < m->layers; i++)
+        clear_layer(&m->layer[i]);
+    drop(m->norm);
+    qn_matrix_clear(&m->embed);
+    qn_matrix_clear(&m->head);
+    qn_rope_clear(&m->rope);
+    qn_rope_clear(&m->local_rope);
+    qn_free(m->layer);
+    qn_free(m);
+}
+
+/* What has to be added to the weights of norms. */
+static float norm_shift(const qn_loader *l)
+{
+    for (int i = 0; i < l->config->layers; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.%d.linear_attn.conv1d.weight",
+                 i);
+        const qn_weight *w = qn_weights_find(l->weights, name);
+        if (w)
+            return w->ndim == 3 && w->shape[2] != 1;
+    }
+    return 0;
+}
+
+/* The filter as [taps, channels], float32. */
+static qn_status load_filter(qn_loader *l, net_weights *w, const net_config *n,
+                             int i)
+{
+    mlx_array raw = {NULL};
+    int channels = channels_of(n);
+    qn_status status =
+        qn_load_raw(l, &raw, "model.layers.%d.linear_attn.conv1d.weight", i);
+    if (status || !raw.ctx)
+        return status;
+    if (mlx_array_size(raw) != (size_t)channels * (size_t)n->taps ||
+        mlx_array_dim(raw, 0) != channels) {
+        mlx_array_free(raw);
+        return qn_fail(QN_E_MISMATCH,
+                       "model.layers.%d.linear_attn.conv1d.weight: expected %d "
+                       "channels and %d taps",
+                       i, channels, n->taps);
+    }
+    nn c;
+    nn_begin(&c, l->stream);
+    mlx_array x = nn_astype(&c, nn_adopt(&c, raw), MLX_FLOAT32);
+    x = nn_reshape(&c, x, (int[]){channels, n->taps}, 2);
+    w->filter = nn_keep(&c, nn_rows_first(&c, x));
+    if (!c.status)
+        c.status = qn_engine(mlx_array_eval(w->filter));
+    return nn_end(&c);
+}
+
+static qn_status load_net_inputs(qn_loader *l, net_weights *w,
+                                 const net_config *n, bool by_head, int i)
+{
+    int wide = channels_of(n), values = n->value_heads * n->value_dim;
+    const struct {
+        const char *name;
+        int rows;
+    } parts[] = {{"qkvz", wide + values}, {"ba", 2 * n->value_heads},
+                 {"qkv", wide},           {"z", values},
+                 {"b", n->value_heads},   {"a", n->value_heads}};
+    int first = by_head ? 0 : 2, count = by_head ? 2 : 4;
+    qn_status status = QN_OK;
+    for (int p = 0; p < count && !status; p++) {
+        qn_matrix_spec spec = {.rows = parts[first + p].rows,
+                               .cols = l->config->hidden,
+                               .grouped = !by_head};
+        status = qn_load_matrix(l, &w->in[p], &spec,
+                                "model.layers.%d.linear_attn.in_proj_%s", i,
+                                parts[first + p].name);
+    }
+    if (status || l->missing_count || by_head)
+        return status;
+    status =
+        nn_group_make(l, &w->wide, (qn_matrix *[]){&w->in[0], &w->in[1]}, 2);
+    return status ? status
+                  : nn_group_make(l, &w->narrow,
+                                  (qn_matrix *[]){&w->in[2], &w->in[3]}, 2);
+}
+
+static qn_status load_net(qn_loader *l, net_weights *w, const net_config *n,
+                          bool by_head, int i)
+{
+    const char *stem = "model.layers.%d.linear_attn.%s";
+    qn_matrix_spec out = {.rows = l->config->hidden,
+                          .cols = n->value_heads * n->value_dim};
+    qn_status status = load_net_inputs(l, w, n, by_head, i);
+    if (!status)
+        status = load_filter(l, w, n, i);
+    if (!status)
+        status = qn_load_vector(l, &w->a_log, n->value_heads, stem, i, "A_log");
+    if (!status)
+        status =
+            qn_load_vector(l, &w->dt_bias, n->value_heads, stem, i, "dt_bias");
+    if (!status)
+        status =
+            qn_load_vector(l, &w->norm, n->value_dim, stem, i, "norm.weight");
+    return status ? status
+                  : qn_load_matrix(l, &w->out, &out, stem, i, "out_proj");
+}
+
+static qn_status load_attention(qn_loader *l, attention_weights *w, float shift,
+                                int i)
+{
+    const qn_config *c = l->config;
+    const char *stem = "model.layers.%d.self_attn.%s";
+    int width = c->heads * c->head_dim, narrow = c->kv_heads * c->head_dim;
+    qn_matrix_spec q = {.rows = 2 * width,
+                        .cols = c->hidden,
+                        .bias = c->attention_bias,
+                        .grouped = true};
+    qn_matrix_spec kv = q;
+    qn_matrix_spec o = {
+        .rows = c->hidden, .cols = width, .bias = c->attention_bias};
+    kv.rows = narrow;
+    qn_status status = qn_load_matrix(l, &w->q, &q, stem, i, "q_proj");
+    if (!status)
+        status = qn_load_matrix(l, &w->k, &kv, stem, i, "k_proj");
+    if (!status)
+        status = qn_load_matrix(l, &w->v, &kv, stem, i, "v_proj");
+    if (!status)
+        status = qn_load_matrix(l, &w->o, &o, stem, i, "o_proj");
+    if (!status)
+        status = qn_load_shifted(l, &w->q_norm, c->head_dim, shift, stem, i,
+                                 "q_norm.weight");
+    if (!status)
+        status = qn_load_shifted(l, &w->k_norm, c->head_dim, shift, stem, i,
+                                 "k_norm.weight");
+    if (status || l->missing_count)
+        return status;
+    return nn_group_make(l, &w->qkv, (qn_matrix *[]){&w->q, &w->k, &w->v}, 3);
+}
+
+static const moe_form hybrid_moe = {.block = "mlp",
+                                    .gate = "gate_proj",
+                                    .up = "up_proj",
+                                    .down = "down_proj",
+                                    .shared_gate = true};
+
+static qn_status load_mlp(qn_loader *l, layer_weights *w, int i)
+{
+    const qn_config *c = l->config;
+    const char *stem = "model.layers.%d.mlp.%s";
+    if (c->layer[i].sparse)
+        return nn_moe_load(&w->moe, l, &hybrid_moe, i);
+    int width = c->layer[i].intermediate;
+    qn_matrix_spec in = {.rows = width, .cols = c->hidden, .grouped = true};
+    qn_matrix_spec out = {.rows = c->hidden, .cols = width};
+    qn_status status = qn_load_matrix(l, &w->gate, &in, stem, i, "gate_proj");
+    if (!status)
+        status = qn_load_matrix(l, &w->up, &in, stem, i, "up_proj");
+    if (!status)
+        status = qn_load_matrix(l, &w->down, &out, stem, i, "down_proj");
+    if (status || l->missing_count)
+        return status;
+    return nn_group_make(l, &w->mlp, (qn_matrix *[]){&w->gate, &w->up}, 2);
+}
+
+static qn_status load_layer(qn_loader *l, hybrid *m, float shift, int i)
+{
+    layer_weights *w = &m->layer[i];
+    int hidden = l->config->hidden;
+    w->has_state = l->config->layer[i].kind == QN_LAYER_RECURRENT;
+    qn_status status =
+        qn_load_shifted(l, &w->before, hidden, shift,
+                        "model.layers.%d.input_layernorm.weight", i);
+    if (!status)
+        status = qn_load_shifted(
+            l, &w->after, hidden, shift,
+            "model.layers.%d.post_attention_layernorm.weight", i);
+    if (!status)
+        status = w->has_state ? load_net(l, &w->net, &m->net, m->by_head, i)
+                              : load_attention(l, &w->attention, shift, i);
+    return status ? status : load_mlp(l, w, i);
+}
+
+static qn_status load_ends(hybrid *m, qn_loader *l, float shift)
+{
+    const qn_config *c = l->config;
+    qn_matrix_spec spec = {.rows = c->vocab_size, .cols = c->hidden};
+    m->tied =
+        c->tied == 1 || (c->tied < 0 && !qn_loader_has(l, "lm_head.weight"));
+    qn_status status =
+        qn_load_matrix(l, &m->embed, &spec, "model.embed_tokens");
+    if (!status)
+        status =
+            qn_load_shifted(l, &m->norm, c->hidden, shift, "model.norm.weight");
+    if (status || !m->tied)
+        return status ? status : qn_load_matrix(l, &m->head, &spec, "lm_head");
+    qn_loader_ignore(l, "lm_head.weight");
+    qn_loader_ignore(l, "lm_head.scales");
+    qn_loader_ignore(l, "lm_head.biases");
+    return QN_OK;
+}
+
+static qn_status load(void **out, qn_loader *l, bool by_head)
+{
+    const qn_config *c = l->config;
+    hybrid *m = qn_calloc(1, sizeof *m);
+    if (!m)
+        return QN_E_NOMEM;
+    m->net = *(const net_config *)c->extra;
+    m->layers = c->layers;
+    m->heads = c->heads;
+    m->kv_heads = c->kv_heads;
+    m->head_dim = c->head_dim;
+    m->eps = c->norm_eps;
+    m->dtype = l->dtype;
+    m->by_head = by_head;
+    m->layer = qn_calloc((size_t)c->layers, sizeof *m->layer);
+    float shift = norm_shift(l);
+    qn_status status = m->layer ? QN_OK : QN_E_NOMEM;
+    if (!status)
+        status = qn_rope_load(&m->rope, &m->local_rope, l);
+    if (!status)
+        status = load_ends(m, l, shift);
+    for (int i = 0; i < c->layers && !status; i++)
+        status = load_layer(l, m, shift, i);
+    if (status)
+        hybrid_free(m);
+    else
+        *out = m;
+    return status;
+}
+
+static qn_status next_load(void **out, qn_loader *l)
+{
+    return load(out, l, true);
+}
+
+static qn_status qwen3_5_load(void **out, qn_loader *l)
+{
+    return load(out, l, false);
+}
+
+/* ---- layers with a state ---- */
+
+/* What the recurrence takes: qkv [1, T, C], z, a, b. */
+typedef struct inputs {
+    mlx_array qkv, z, a, b;
+} inputs;
+
+/* Elements from .. from + n of each of the heads' parts of x [1, T, heads * w],
+ * all of a row together. */
+static mlx_array of_heads(nn *c, mlx_array x, int heads, int from, int n)
+{
+    if (c->status)
+        return x;
+    int rows = mlx_array_dim(x, 1), w = mlx_array_dim(x, 2) / heads;
+    x = nn_reshape(c, x, (int[]){1, rows, heads, w}, 4);
+    x = nn_slice_last(c, x, from, from + n);
+    return nn_reshape(c, x, (int[]){1, rows, heads * n}, 3);
+}
+
+/* Rows of the matrices by head of keys: q, k, and v and z of the heads of
+ * values that it serves; b and a of these. */
+static inputs inputs_by_head(const hybrid *m, nn *c, const net_weights *w,
+                             mlx_array x)
+{
+    const net_config *n = &m->net;
+    int k = n->key_heads, shared = n->value_heads / k;
+    int d = n->key_dim, v = shared * n->value_dim;
+    mlx_array all = nn_linear(c, &w->in[0], x), ba = nn_linear(c, &w->in[1], x);
+    mlx_array q = of_heads(c, all, k, 0, d), key = of_heads(c, all, k, d, d);
+    mlx_array value = of_heads(c, all, k, 2 * d, v);
+    return (inputs){.qkv = nn_join_last(c, (mlx_array[]){q, key, value}, 3),
+                    .z = of_heads(c, all, k, 2 * d + v, v),
+                    .b = of_heads(c, ba, k, 0, shared),
+                    .a = of_heads(c, ba, k, shared, shared)};
+}
+
+static inputs inputs_of(const hybrid *m, nn *c, const net_weights *w,
+                        mlx_array x)
+{
+    if (m->by_head)
+        return inputs_by_head(m, c, w, x);
+    mlx_array wide[2], narrow[2];
+    nn_norm plain = {.dtype = m->dtype};
+    nn_linears(c, wide, &w->wide, x, plain);
+    nn_linears(c, narrow, &w->narrow, x, plain);
+    return (inputs){wide[0], wide[1], narrow[1], narrow[0]};
+}
+
+/* Rows first .. first + count of x [1, T, n], float32, as [count, n]. */
+static mlx_array rows_of(nn *c, mlx_array x, int first, int count)
+{
+    if (c->status)
+        return x;
+    int n = mlx_array_dim(x, 2), rows = mlx_array_dim(x, 1);
+    x = nn_reshape(c, nn_astype(c, x, MLX_FLOAT32), (int[]){rows, n}, 2);
+    if (count == rows)
+        return x;
+    NN_STEP(c,
+            mlx_slice(&res, x, (int[]){first, 0}, 2, (int[]){first + count, n},
+                      2, (int[]){1, 1}, 2, c->stream));
+}
+
+/* One sequence: [count, H Dv]. */
+static mlx_array run_net(const hybrid *m, nn *c, const net_weights *w,
+                         const inputs *in, int layer, int first,
+                         const qn_kv_rows *rows)
+{
+    mlx_array x = rows_of(c, in->qkv, first, rows->count);
+    mlx_array a = rows_of(c, in->a, first, rows->count);
+    mlx_array b = rows_of(c, in->b, first, rows->count);
+    mlx_array tail = {NULL}, state = {NULL}, y = {NULL};
+    if (!c->status)
+        c->status =
+            qn_kv_state_get(rows->cache, layer, &tail, &state, c->stream);
+    if (c->status)
+        return y;
+    tail = nn_adopt(c, tail);
+    state = nn_adopt(c, state);
+    mlx_array tail_out = {NULL}, state_out = {NULL};
+    if (c->status)
+        return y;
+    c->status = qn_engine(quern_gated_delta(
+        &y, &tail_out, &state_out, x, a, b, w->filter, w->a_log, w->dt_bias,
+        tail, state, m->net.key_heads, c->stream));
+    if (c->status)
+        return y;
+    y = nn_adopt(c, y);
+    tail_out = nn_adopt(c, tail_out);
+    state_out = nn_adopt(c, state_out);
+    if (!c->status)
+        c->status = qn_kv_state_set(rows->cache, layer, tail_out, state_out);
+    return y;
+}
+
+static mlx_array join_rows(nn *c, const mlx_array *parts, size_t count)
+{
+    mlx_vector_array list = mlx_vector_array_new_data(parts, count);
+    mlx_array res = {NULL};
+    int rc = list.ctx ? mlx_concatenate_axis(&res, list, 0, c->stream) : 1;
+    if (list.ctx)
+        mlx_vector_array_free(list);
+    return nn_own(c, res, rc);
+}
+
+static mlx_array run_nets(const hybrid *m, nn *c, const net_weights *w,
+                          const inputs *in, int layer, nn_rows rows)
+{
+    mlx_array *parts = qn_calloc(rows.count, sizeof *parts);
+    mlx_array y = {NULL};
+    if (!parts && !c->status)
+        c->status = QN_E_NOMEM;
+    int first = 0;
+    for (size_t i = 0; i < rows.count && !c->status; i++) {
+        parts[i] = run_net(m, c, w, in, layer, first, &rows.rows[i]);
+        first += rows.rows[i].count;
+    }
+    if (!c->status)
+        y = rows.count == 1 ? parts[0] : join_rows(c, parts, rows.count);
+    qn_free(parts);
+    return nn_reshape(
+        c, y, (int[]){1, first, m->net.value_heads * m->net.value_dim}, 3);
+}
+
+/* x + out(norm(y) silu(z)) */
+static mlx_array with_state(const hybrid *m, nn *c, int i, mlx_array x,
+                            nn_rows rows)
+{
+    const net_weights *w = &m->layer[i].net;
+    mlx_array in =
+        nn_astype(c, nn_rms_norm(c, x, m->layer[i].before, m->eps), m->dtype);
+    inputs parts = inputs_of(m, c, w, in);
+    mlx_array y = run_nets(m, c, w, &parts, i, rows);
+    y = nn_head_norm(c, y, w->norm, m->net.value_dim, m->eps);
+    y = nn_mul(c, y, nn_silu(c, nn_astype(c, parts.z, MLX_FLOAT32)));
+    return nn_linear_add(c, &w->out, nn_astype(c, y, m->dtype), x);
+}
+
+/* ---- the other layers ---- */
+
+static mlx_array attend(const hybrid *m, nn *c, int i, mlx_array x,
+                        nn_rows rows)
+{
+    const layer_weights *l = &m->layer[i];
+    const attention_weights *w = &l->attention;
+    mlx_array qkv[3];
+    int d = m->head_dim;
+    nn_linears(c, qkv, &w->qkv, x, (nn_norm){l->before, m->eps, m->dtype});
+    mlx_array gate = of_heads(c, qkv[0], m->heads, d, d);
+    mlx_array q = of_heads(c, qkv[0], m->heads, 0, d);
+    q = nn_head_norm(c, q, w->q_norm, d, m->eps);
+    mlx_array k = nn_head_norm(c, qkv[1], w->k_norm, d, m->eps);
+    qn_attention how = {.heads = m->heads, .scale = (float)(1 / sqrt(d))};
+    mlx_array y = nn_attend(c, rows, i, q, k, qkv[2], &m->rope, &how);
+    return nn_linear_add(c, &w->o, nn_mul(c, y, nn_sigmoid(c, gate)), x);
+}
+
+static mlx_array feed_forward(const hybrid *m, nn *c, int i, mlx_array x)
+{
+    const layer_weights *w = &m->layer[i];
+    if (w->moe)
+        return nn_add(
+            c, x, nn_moe_apply(c, w->moe, nn_rms_norm(c, x, w->after, m->eps)));
+    mlx_array h =
+        nn_gated(c, &w->mlp, x, (nn_norm){w->after, m->eps, m->dtype}, NN_SILU);
+    return nn_linear_add(c, &w->down, h, x);
+}
+
+static mlx_array hybrid_forward(const void *state, nn *c, mlx_array ids,
+                                nn_rows rows, bool last_only)
+{
+    const hybrid *m = state;
+    mlx_array x = nn_embed(c, &m->embed, ids, MLX_FLOAT32);
+    for (int i = 0; i < m->layers; i++) {
+        x = m->layer[i].has_state ? with_state(m, c, i, x, rows)
+                                  : attend(m, c, i, x, rows);
+        x = feed_forward(m, c, i, x);
+    }
+    if (last_only)
+        x = nn_last(c, x, rows);
+    x = nn_rms_norm(c, x, m->norm, m->eps);
+    return nn_linear(c, m->tied ? &m->embed : &m->head, x);
+}
+
+static bool hybrid_tied(const void *state)
+{
+    return ((const hybrid *)state)->tied;
+}
+
+static const char *const hybrid_ignored[] = {"rotary_emb.inv_freq", "mtp.",
+                                             NULL};
+
+static const char *const next_modules[] = {
+    "input_layernorm",          "post_attention_layernorm",
+    "linear_attn.in_proj_qkvz", "linear_attn.in_proj_ba",
+    "linear_attn.out_proj",     NULL,
+};
+
+const qn_family qn_family_qwen3_next = {
+    .prepare = hybrid_prepare,
+    .configure = hybrid_configure,
+    .check = hybrid_check,
+    .varied = true,
+    .cache = hybrid_cache,
+    .load = next_load,
+    .free = hybrid_free,
+    .forward = hybrid_forward,
+    .tied = hybrid_tied,
+    .ignored = hybrid_ignored,
+    .modules = next_modules,
+};
+
+static const char *const qwen3_5_modules[] = {
+    "input_layernorm",         "post_attention_layernorm",
+    "linear_attn.in_proj_qkv", "linear_attn.in_proj_z",
+    "linear_attn.out_proj",    NULL,
+};
+
+const qn_family qn_family_qwen3_5 = {
+    .prepare = hybrid_prepare,
+    .configure = hybrid_configure,
+    .check = hybrid_check,
+    .varied = true,
+    .cache = hybrid_cache,
+    .load = qwen3_5_load,
+    .free = hybrid_free,
+    .forward = hybrid_forward,
+    .tied = hybrid_tied,
+    .ignored = hybrid_ignored,
+    .modules = qwen3_5_modules,
+};
