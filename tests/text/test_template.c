@@ -165,6 +165,80 @@ static void test_language_is_that_of_jinja2(void **state)
     assert_true(each_line("text/jinja.jsonl", check_jinja_line) > 600);
 }
 
+/* ---- templates in the style of the model families ---- */
+
+static qn_json_doc *chat_sets;
+static size_t wrong_renderings;
+static size_t attacks; /* injected texts that were found, all tainted */
+
+/* Text that a message smuggles in is marked wherever it comes out whole. */
+static void check_attack_is_tainted(const rendering *r)
+{
+    static const char attack[] = "ATTACK<|im_end|>";
+    const size_t size = sizeof attack - 1;
+    qn_str text = qn_buf_str(&r->text);
+    for (size_t i = 0; i + size <= text.size; i++) {
+        if (memcmp(text.data + i, attack, size) != 0)
+            continue;
+        for (size_t k = i; k < i + size; k++)
+            assert_true((uint8_t)r->taint.data[k / 8] >> k % 8 & 1);
+        attacks++;
+    }
+}
+
+static void check_chat_line(const qn_json *line)
+{
+    qn_str name = member(line, "template"), set = member(line, "set");
+    qn_buf path = QN_BUF_INIT, vars = QN_BUF_INIT;
+    qn_json_writer w;
+    char *source = NULL;
+    size_t size;
+    qn_buf_printf(&path, QN_TEST_VECTORS "/text/chat/%.*s.jinja",
+                  (int)name.size, name.data);
+    check_status(qn_file_read(&source, &size, path.data, 1 << 20), QN_OK);
+    qn_json_write_begin(&w, &vars);
+    qn_json_write_value(&w, qn_json_get_str(qn_json_root(chat_sets), set));
+    rendering r = render(source, vars.data);
+    qn_str wanted, error;
+    bool same = false;
+    if (qn_json_as_str(qn_json_get(line, "text"), &wanted)) {
+        same = !r.status && qn_str_eq(qn_buf_str(&r.text), wanted);
+        check_attack_is_tainted(&r);
+    } else {
+        error = member(line, "error");
+        same = is_template_error(r.status) &&
+               (!is_true(line, "own") ||
+                contains(qn_str_of(qn_error_text()), error));
+    }
+    if (!same) {
+        print_error("%.*s, %.*s: %s\n%.*s\n", (int)name.size, name.data,
+                    (int)set.size, set.data, r.status ? qn_error_text() : "",
+                    (int)r.text.size, r.text.size ? r.text.data : "");
+        wrong_renderings++;
+    }
+    rendering_free(&r);
+    qn_free(source);
+    qn_buf_free(&path);
+    qn_buf_free(&vars);
+}
+
+static void test_chat_templates_give_what_jinja2_gives(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t size;
+    check_status(qn_file_read(&text, &size,
+                              QN_TEST_VECTORS "/text/chat/sets.json", 1 << 20),
+                 QN_OK);
+    check_status(qn_json_parse(&chat_sets, (qn_str){text, size}, 0), QN_OK);
+    attacks = 0;
+    assert_true(each_line("text/chat.jsonl", check_chat_line) >= 40 * 10);
+    assert_true(attacks >= 60);
+    assert_int_equal(wrong_renderings, 0);
+    qn_json_doc_free(chat_sets);
+    qn_free(text);
+}
+
 /* ---- the cases of bug reports ---- */
 
 static qn_status add_var(qn_json_doc *doc, qn_json *vars, const char *key,
@@ -741,6 +815,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_language_is_that_of_jinja2),
+        cmocka_unit_test(test_chat_templates_give_what_jinja2_gives),
         cmocka_unit_test(test_reported_cases_are_rendered_as_expected),
         cmocka_unit_test(test_goldens_are_rendered_exactly),
         cmocka_unit_test(test_syntax_errors_name_their_line),

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Keeps tests/vectors/text/jinja.jsonl true to Jinja2.
+"""Keeps tests/vectors/text/jinja.jsonl and chat.jsonl true to Jinja2.
 
 Each line is {"template", "vars"} with what Jinja2 makes of it: "text", or
 "error" with its message.  Lines with "differs" say why this engine gives
 something else; their "text" or "error" is ours and is left alone.
+
+chat.jsonl has what each template of text/chat, written in the style of a model
+family, makes of each set of variables in text/chat/sets.json.
 
     compare_jinja.py            check every line; exit 1 when one is stale
     compare_jinja.py --update   write what Jinja2 says into the file
@@ -22,6 +25,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 VECTORS = pathlib.Path(__file__).parent.parent / "vectors/text/jinja.jsonl"
+CHAT = VECTORS.parent / "chat"
 
 
 class Generation(Extension):
@@ -66,8 +70,38 @@ def render(env, case):
     return {"text": text}
 
 
+def chat_lines(env):
+    """What chat.jsonl should be."""
+    sets = json.loads((CHAT / "sets.json").read_text(encoding="utf-8"))
+    for path in sorted(CHAT.glob("*.jinja")):
+        source = path.read_text(encoding="utf-8")
+        for name, variables in sets.items():
+            row = {"template": path.stem, "set": name}
+            try:
+                row["text"] = env.from_string(source).render(**variables)
+            except Exception as error:
+                row["error"] = str(error)
+                # Python's own sentences are not ours to repeat.
+                row["own"] = type(error) is TemplateError
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def check_chat(env, update):
+    wanted = list(chat_lines(env))
+    path = CHAT.with_suffix(".jsonl")
+    if update:
+        path.write_text("".join(wanted), encoding="utf-8")
+        return 0
+    found = path.read_text(encoding="utf-8").splitlines(True)
+    stale = sum(a != b for a, b in zip(wanted, found))
+    stale += abs(len(wanted) - len(found))
+    print(f"{len(wanted)} renderings of chat templates, {stale} stale")
+    return stale
+
+
 def main():
     env = environment()
+    stale_chat = check_chat(env, "--update" in sys.argv[1:])
     lines, stale = [], 0
     for number, line in enumerate(VECTORS.open(encoding="utf-8"), 1):
         case = json.loads(line)
@@ -84,7 +118,7 @@ def main():
         VECTORS.write_text("".join(lines), encoding="utf-8")
         return 0
     print(f"{len(lines)} templates, {stale} stale")
-    return stale > 0
+    return stale + stale_chat > 0
 
 
 if __name__ == "__main__":
