@@ -164,12 +164,11 @@ void qn_cli_note_model(const char *ref);
 /* Loads the model with the common model flags; the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 
-/* ---- the cache (get.c, verdict.c) ---- */
+/* ---- the cache (get.c) ---- */
 
 /* Fetches a model that the cache lacks, for --pull; the exit code. */
 int qn_cli_pull(qn_cli *cli, const char *ref);
-/* Bytes of memory that a model may have here: what the machine has and its
- * control groups leave, less a tenth. */
+/* Bytes of memory that a model may have here, as `quern fit` counts them. */
 uint64_t qn_usable_memory(void);
 
 /* ---- requests (request.c) ---- */

@@ -2,7 +2,6 @@
 #include "cli.h"
 
 #include "base/buf.h"
-#include "base/cpu.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -19,7 +18,9 @@ typedef struct work {
 
 uint64_t qn_usable_memory(void)
 {
-    return (uint64_t)(0.9 * (double)qn_memory_limit());
+    quern_machine machine;
+    quern_machine_get(&machine, false);
+    return machine.usable;
 }
 
 /* ---- progress ---- */
@@ -190,35 +191,35 @@ int qn_cli_pull(qn_cli *cli, const char *ref)
 
 /* ---- what came ---- */
 
-/* Whether the model can be loaded, and with how long a context. */
-static void add_verdict(qn_buf *out, const quern_info *i)
+/* Whether the model fits, and with how long a context. */
+static void add_verdict(qn_buf *out, const quern_model *model,
+                        const quern_info *info)
 {
-    uint64_t usable = qn_usable_memory();
-    uint64_t room = usable > i->weight_bytes ? usable - i->weight_bytes : 0;
-    uint64_t tokens = i->kv_bytes_per_token ? room / i->kv_bytes_per_token
-                                            : (uint64_t)i->max_ctx;
+    quern_fit fit;
+    quern_fit_options options = {.ctx = info->max_ctx};
     char need[QN_SIZE_TEXT], there[QN_SIZE_TEXT];
-    if (!room)
+    if (quern_model_fit(&fit, model, &options, NULL))
+        qn_buf_add_text(out, "what it takes is not known");
+    else if (!fit.max_context)
         qn_buf_printf(out, "does not fit (%s of weights, %s usable)",
-                      qn_size_text(need, i->weight_bytes),
-                      qn_size_text(there, usable));
+                      qn_size_text(need, fit.weights),
+                      qn_size_text(there, fit.usable));
     else
         qn_buf_printf(out, "fits up to ctx %lld on cpu",
-                      (long long)(tokens < (uint64_t)i->max_ctx
-                                      ? (int64_t)tokens
-                                      : i->max_ctx));
+                      (long long)fit.max_context);
 }
 
-static void print_text(const work *w, const quern_info *info, qn_buf *out)
+static void print_text(const work *w, const quern_model *model,
+                       const quern_info *info, qn_buf *out)
 {
     const quern_get_result *r = &w->result;
     qn_buf_printf(out, "ready: %s\n", r->path);
-    if (!info)
+    if (!model)
         return;
     qn_buf_printf(out, "%s, %s (%.2f bpw), context %lld; ", info->family,
                   info->quantization, info->bits_per_weight,
                   (long long)info->max_ctx);
-    add_verdict(out, info);
+    add_verdict(out, model, info);
     qn_buf_add_char(out, '\n');
 }
 
@@ -241,7 +242,8 @@ static void write_text(qn_json_writer *w, const char *key, const char *text)
     qn_json_write_text(w, text);
 }
 
-static void write_json(const work *w, const quern_info *info, qn_buf *out)
+static void write_json(const work *w, const quern_model *model,
+                       const quern_info *info, qn_buf *out)
 {
     const quern_get_result *r = &w->result;
     qn_json_writer j;
@@ -269,9 +271,9 @@ static void write_json(const work *w, const quern_info *info, qn_buf *out)
     qn_json_write_uint(&j, r->bytes_downloaded);
     qn_json_write_key(&j, "seconds");
     qn_json_write_double(&j, r->seconds);
-    if (info) {
+    if (model) {
         qn_buf verdict = QN_BUF_INIT;
-        add_verdict(&verdict, info);
+        add_verdict(&verdict, model, info);
         write_text(&j, "architecture", info->family);
         write_text(&j, "quantization", info->quantization);
         qn_json_write_key(&j, "bits_per_weight");
@@ -284,17 +286,21 @@ static void write_json(const work *w, const quern_info *info, qn_buf *out)
     qn_json_write_object_end(&j);
 }
 
-static int print_result(const work *w, const quern_info *info, bool dry)
+/* `model` is NULL when it was not opened. */
+static int print_result(const work *w, const quern_model *model, bool dry)
 {
     qn_buf out = QN_BUF_INIT;
+    quern_info info = {0};
+    if (model)
+        quern_model_info(model, &info);
     if (w->cli->json) {
-        write_json(w, info, &out);
+        write_json(w, model, &info, &out);
         return qn_out_json(w->cli, &out);
     }
     if (dry)
         print_dry(w, &out);
     else
-        print_text(w, info, &out);
+        print_text(w, model, &info, &out);
     return qn_out_buffer(w->cli, &out);
 }
 
@@ -312,15 +318,12 @@ int qn_cli_get(qn_cli *cli)
     const char *ref = qn_config_find_model(cli, cli->args.words[0]).ref;
     int code = fetch(&w, ref, &options);
     quern_model *model = NULL;
-    quern_info info;
     if (!code && !options.dry_run && is_whole(&options)) {
         cli->headers_only = true;
         code = qn_cli_load(cli, w.result.path, &model);
     }
-    if (model)
-        quern_model_info(model, &info);
     if (!code)
-        code = print_result(&w, model ? &info : NULL, options.dry_run);
+        code = print_result(&w, model, options.dry_run);
     quern_model_free(model);
     quern_get_result_free(&w.result);
     return code;

@@ -43,7 +43,6 @@ bad 2 "unknown key 'refs' of a model; did you mean 'ref'" \
 bad 2 "expected a key 'ref'" '[models.x]\nctx = 5'
 bad 3 "ctx: expected a number of tokens" '[models.x]\nref = "y"\nctx = 0'
 bad 1 "unknown key 'config'" 'config = "other"'
-bad 1 "unknown key 'ref'" 'ref = "y"'
 
 printf 'api_key = "secret"\n' >"$config"
 chmod 644 "$config"
