@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "model/config.h"
+#include "model/foreign.h"
 
 #include <stdio.h>
 
@@ -50,6 +51,8 @@ static qn_status read_config(qn_origin *s)
         if (!quant)
             quant = qn_origin_config(s, "quantization_config");
         status = qn_quant_parse(&s->quant, quant, path);
+        if (!status)
+            status = qn_foreign_adopt(s->weights, &s->quant);
     }
     qn_free(text);
     if (status)
@@ -240,14 +243,13 @@ static qn_status list_items(qn_origin *s)
         return QN_E_NOMEM;
     for (size_t i = 0; i < count; i++) {
         qn_weight *w = qn_weights_at(s->weights, i);
-        if (w->used) {
-            s->skipped++;
+        if (w->used)
             continue;
-        }
         qn_status status = is_part(s, w) ? QN_OK : add_item(s, w);
         if (status)
             return qn_fail_where(status, "%s", s->path);
     }
+    s->skipped = qn_weights_skipped(s->weights);
     s->floats = common_floats(s);
     s->layers = count_layers(s);
     return QN_OK;

@@ -418,7 +418,7 @@ static void give_back(const qn_item *item, uint64_t first, uint64_t count)
     const qn_weight *w = item->main;
     size_t row = qn_row_bytes(item), base = qn_file_bytes(w->file).size;
     size_t at = (size_t)(w->data.data - qn_file_bytes(w->file).data);
-    if (!item->source_row && at < base)
+    if (!item->source_row && !w->owned && at < base)
         qn_file_dont_need(w->file, at + first * row, count * row);
 }
 
@@ -458,7 +458,7 @@ static qn_status write_item(sink *k, qn_item *item)
     free_room(&r);
     const qn_weight *parts[] = {item->main, item->scales, item->biases};
     for (int i = 0; i < 3; i++)
-        if (parts[i])
+        if (parts[i] && !parts[i]->owned)
             qn_file_dont_need(parts[i]->file,
                               (size_t)(parts[i]->data.data -
                                        qn_file_bytes(parts[i]->file).data),

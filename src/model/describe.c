@@ -34,6 +34,14 @@ static const qn_weight *sibling(const qn_weights *weights, const char *module,
     return qn_weights_find(weights, name);
 }
 
+/* "a.b" of "a.b.c". */
+static const char *module_name(char *out, size_t size, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    snprintf(out, size, "%.*s", dot ? (int)(dot - name) : 0, name);
+    return out;
+}
+
 /* Parameters that a tensor stands for, and the name of its form.  A packed
  * matrix of a model directory counts what its words hold, its scales and
  * biases nothing. */
@@ -45,6 +53,21 @@ static uint64_t parameters(const qn_weights *weights, const qn_weight *weight,
     snprintf(form, 32, "%s", qn_weight_type_name(weights, weight));
     if (config->gguf)
         return elements(weight);
+    if (config->quant.foreign && weight->ndim == 2 &&
+        (module_of(module, sizeof module, weight->name, ".qweight") ||
+         module_of(module, sizeof module, weight->name, ".weight_packed"))) {
+        /* Codes of 4 bits, whoever packed them. */
+        snprintf(form, 32, "%s 4-bit g%d",
+                 config->quant.defaults.mode == QN_MODE_NVFP4 ? "nvfp4"
+                                                              : "affine",
+                 config->quant.defaults.group);
+        return elements(weight) * 2 * qn_st_dtype_size(weight->type);
+    }
+    if (config->quant.foreign &&
+        (sibling(weights, module_name(module, sizeof module, weight->name),
+                 ".qweight") ||
+         sibling(weights, module, ".weight_packed")))
+        return 0;
     if (module_of(module, sizeof module, weight->name, ".weight") &&
         sibling(weights, module, ".scales") &&
         !qn_quant_find(&config->quant, module, &quant)) {

@@ -279,7 +279,8 @@ static size_t offset_of(const qn_weight *w)
 
 static void give_back(const qn_weight *w)
 {
-    qn_file_dont_need(w->file, offset_of(w), w->data.size);
+    if (!w->owned)
+        qn_file_dont_need(w->file, offset_of(w), w->data.size);
 }
 
 /* The tensor as it lies in the file, or copied where it lies unaligned. */
@@ -288,7 +289,8 @@ static qn_status plain_array(mlx_array *out, const qn_weight *w,
 {
     int shape[QN_WEIGHT_DIMS];
     make_shape(shape, w);
-    if ((uintptr_t)w->data.data % mlx_dtype_size(dtype) || !w->data.size) {
+    if ((uintptr_t)w->data.data % mlx_dtype_size(dtype) || !w->data.size ||
+        w->owned) {
         *out = mlx_array_new_data(w->data.data, shape, w->ndim, dtype);
     } else {
         /* The array only reads; the cast is for the signature. */

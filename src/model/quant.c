@@ -143,6 +143,78 @@ static qn_status read_override(qn_quant_table *table, qn_str key,
     return qn_fail_where(status, "%s", where);
 }
 
+/* ---- methods of others ---- */
+
+static bool says(const qn_json *object, const char *key, const char *text)
+{
+    qn_str value;
+    return qn_json_as_str(qn_json_get(object, key), &value) &&
+           qn_str_is(value, text);
+}
+
+/* The weights' settings of compressed-tensors: those of its one group. */
+static const qn_json *compressed_weights(const qn_json *value)
+{
+    const qn_json *groups = qn_json_get(value, "config_groups");
+    if (!groups || groups->type != QN_JSON_T_OBJECT || groups->count != 1)
+        return NULL;
+    return qn_json_get(&groups->items[0], "weights");
+}
+
+/* Four bits in groups, as the method calls them. */
+static qn_status read_foreign_form(qn_quant_table *out, const qn_json *value,
+                                   qn_str method, const char *where)
+{
+    int bits = 4, group = 128;
+    bool compressed = qn_str_is(method, "compressed-tensors");
+    const qn_json *from = compressed ? compressed_weights(value) : value;
+    if (compressed && says(value, "format", "nvfp4-pack-quantized")) {
+        out->foreign = QN_FOREIGN_NVFP4;
+        out->defaults = (qn_quant){QN_MODE_NVFP4, 16, 4};
+        return QN_OK;
+    }
+    const char *name = compressed ? "num_bits" : "bits";
+    qn_status status = read_int(from, name, &bits, where);
+    if (!status)
+        status = read_int(from, "group_size", &group, where);
+    if (status)
+        return status;
+    if (compressed && says(value, "format", "pack-quantized") &&
+        says(from, "type", "int"))
+        out->foreign = QN_FOREIGN_INT4;
+    else if (qn_str_is(method, "awq"))
+        out->foreign = QN_FOREIGN_AWQ;
+    else if (qn_str_is(method, "gptq"))
+        out->foreign = says(value, "checkpoint_format", "gptq_v2")
+                           ? QN_FOREIGN_GPTQ2
+                           : QN_FOREIGN_GPTQ;
+    out->defaults = (qn_quant){QN_MODE_AFFINE, group, bits};
+    if (out->foreign &&
+        (bits != 4 || (group != 32 && group != 64 && group != 128))) {
+        out->foreign = QN_FOREIGN_NONE;
+        status =
+            qn_fail(QN_E_UNSUPPORTED,
+                    "quantization method '%.*s': expected 4 bits in groups "
+                    "of 32, 64 or 128, found %d in groups of %d",
+                    (int)method.size, method.data, bits, group);
+        qn_fail_where(status, "%s", where);
+    }
+    return status;
+}
+
+static qn_status read_foreign(qn_quant_table *out, const qn_json *value,
+                              qn_str method, const char *where)
+{
+    qn_status status = read_foreign_form(out, value, method, where);
+    out->present = out->foreign != QN_FOREIGN_NONE;
+    if (status || out->present)
+        return status;
+    status =
+        qn_fail(QN_E_UNSUPPORTED, "quantization method '%.*s' is not supported",
+                (int)method.size, method.data);
+    return qn_fail_where(status, "%s.quant_method", where);
+}
+
 qn_status qn_quant_parse(qn_quant_table *out, const qn_json *value,
                          const char *where)
 {
@@ -161,10 +233,7 @@ qn_status qn_quant_parse(qn_quant_table *out, const qn_json *value,
         /* Of the authors' own: tensors with names that its family reads. */
         if (qn_str_is(text, "mxfp4"))
             return QN_OK;
-        qn_status status = qn_fail(
-            QN_E_UNSUPPORTED, "quantization method '%.*s' is not supported",
-            (int)text.size, text.data);
-        return qn_fail_where(status, "%s.quant_method", where);
+        return read_foreign(out, value, text, where);
     }
     out->present = true;
     qn_status status =

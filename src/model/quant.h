@@ -23,9 +23,20 @@ const char *qn_quant_mode_name(qn_quant_mode mode);
  * have. */
 qn_status qn_quant_check(const qn_quant *quant, const char *what);
 
+/* Packed by other programs (foreign.h). */
+typedef enum qn_foreign {
+    QN_FOREIGN_NONE,
+    QN_FOREIGN_AWQ,
+    QN_FOREIGN_GPTQ,
+    QN_FOREIGN_GPTQ2, /* zero points as they are */
+    QN_FOREIGN_INT4,  /* compressed-tensors */
+    QN_FOREIGN_NVFP4
+} qn_foreign;
+
 /* The settings of a whole model: defaults and exceptions by module path. */
 typedef struct qn_quant_table {
     bool present; /* the configuration has quantization at all */
+    qn_foreign foreign;
     qn_quant defaults;
     struct qn_quant_override *overrides;
     size_t count;

@@ -186,7 +186,8 @@ static qn_status add_weight(qn_weights *w, qn_weight *item, qn_str original)
         return QN_E_NOMEM;
     bool added;
     qn_map_value *slot = qn_map_put(w->by_name, qn_str_of(item->name), &added);
-    if (!slot || !added) {
+    bool stale = slot && !added && strcmp(w->items[slot->u64].name, item->name);
+    if (!slot || (!added && !stale)) {
         qn_status status =
             slot ? qn_fail(QN_E_FORMAT, "tensor %s is there twice", item->name)
                  : QN_E_NOMEM;
@@ -577,8 +578,10 @@ void qn_weights_free(qn_weights *w)
 {
     if (!w)
         return;
-    for (size_t i = 0; i < w->count; i++)
+    for (size_t i = 0; i < w->count; i++) {
         qn_free(w->items[i].name);
+        qn_free(w->items[i].owned);
+    }
     for (size_t i = 0; i < w->part_count; i++) {
         qn_gguf_free(w->parts[i].gguf);
         qn_st_free(w->parts[i].st);
@@ -622,6 +625,45 @@ qn_weight *qn_weights_find(const qn_weights *w, const char *name)
 {
     const qn_map_value *slot = qn_map_get(w->by_name, qn_str_of(name));
     return slot ? &w->items[slot->u64] : NULL;
+}
+
+qn_status qn_weights_add(qn_weights *w, const char *name,
+                         const int64_t shape[2], qn_st_dtype type, void *data)
+{
+    qn_weight *grown =
+        qn_reallocarray(w->items, w->count + 1, sizeof *w->items);
+    if (!grown)
+        return QN_E_NOMEM;
+    w->items = grown;
+    qn_weight item = {.name = qn_strdup(name),
+                      .ndim = 2,
+                      .shape = {shape[0], shape[1]},
+                      .type = (int)type,
+                      .file = w->parts[0].file};
+    size_t size = (size_t)shape[0] * (size_t)shape[1] * qn_st_dtype_size(type);
+    item.data = (qn_bytes){data, size};
+    item.original = qn_str_of(item.name);
+    qn_status status = add_weight(w, &item, item.original);
+    if (!status)
+        w->items[w->count - 1].owned = data;
+    return status;
+}
+
+void qn_weights_forget(qn_weights *w, const char *module, const char *suffix)
+{
+    char name[512], hidden[520];
+    snprintf(name, sizeof name, "%s.%s", module, suffix);
+    qn_weight *found = qn_weights_find(w, name);
+    if (!found || found->owned)
+        return;
+    /* A map has no removal: the entry of the old name leads to whoever takes
+     * it next (add_weight). */
+    snprintf(hidden, sizeof hidden, "%s:file", name);
+    char *renamed_to = qn_strdup(hidden);
+    if (renamed_to) {
+        qn_free(found->name);
+        found->name = renamed_to;
+    }
 }
 
 size_t qn_weights_skipped(const qn_weights *w)

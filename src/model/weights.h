@@ -21,6 +21,7 @@ typedef struct qn_weight {
     int type; /* qn_gguf_type or qn_st_dtype, after the source's format */
     qn_bytes data;
     qn_file *file; /* the mapping that holds data */
+    void *owned;   /* the data, where they are not the file's */
     bool used;     /* a loader has taken it, or it is not wanted */
 } qn_weight;
 
@@ -42,6 +43,13 @@ size_t qn_weights_count(const qn_weights *weights);
 qn_weight *qn_weights_at(const qn_weights *weights, size_t i);
 /* NULL when there is none of this name. */
 qn_weight *qn_weights_find(const qn_weights *weights, const char *name);
+/* Adds a matrix of a model directory whose `data` are owned from then on
+ * (qn_free); pointers to other weights are no longer valid then. */
+qn_status qn_weights_add(qn_weights *weights, const char *name,
+                         const int64_t shape[2], qn_st_dtype type, void *data);
+/* Takes the name from a tensor, so that another one can have it. */
+void qn_weights_forget(qn_weights *weights, const char *module,
+                       const char *suffix);
 /* Tensors of parts that this runtime has no use for (image and sound towers);
  * they are marked as used. */
 size_t qn_weights_skipped(const qn_weights *weights);

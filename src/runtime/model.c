@@ -8,6 +8,7 @@
 #include "draft.h"
 #include "kv/engine.h"
 #include "model/describe.h"
+#include "model/foreign.h"
 #include "sampler.h"
 
 #include <quern/ext.h>
@@ -545,6 +546,8 @@ static qn_status load(quern_model *m, const quern_options *options)
             qn_config_from_gguf(&config, qn_weights_gguf(weights), m->path);
     else if (!status)
         status = read_config(&config, qn_weights_dir(weights));
+    if (!status && !options->headers_only)
+        status = qn_foreign_adopt(weights, &config.quant);
     if (!status)
         status = load_parts(m, weights, &config, options);
     if (!status)
@@ -677,9 +680,8 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .dtype = dtype_name(m->dtype),
         .kv = m->kv_name,
         .tokenizer = qn_tokenizer_kind(m->tokenizer),
-        .pooling = m->embedder.pooling
-                       ? quern_pooling_name(m->embedder.pooling)
-                       : NULL,
+        .pooling = m->embedder.pooling ? quern_pooling_name(m->embedder.pooling)
+                                       : NULL,
         .encoder = qn_family_is_encoder(c->family),
         .has_chat_template = m->chat.parsed != NULL,
         .chat_template = m->chat.source,
