@@ -221,8 +221,8 @@ static void test_bad_values_are_refused(void **state)
         {"eos_token_id", "\"</s>\"", QN_E_FORMAT, "token id"},
         {"eos_token_id", "[1, -2]", QN_E_FORMAT, "token id"},
         {"quantization", "{\"bits\": 9}", QN_E_UNSUPPORTED, "9 bits"},
-        {"quantization_config", "{\"quant_method\": \"gptq\"}",
-         QN_E_UNSUPPORTED, "gptq"},
+        {"quantization_config", "{\"quant_method\": \"hqq\"}",
+         QN_E_UNSUPPORTED, "hqq"},
         {"model_file", "\"model.py\"", QN_E_UNSUPPORTED, "code"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

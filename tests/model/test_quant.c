@@ -88,7 +88,8 @@ static void test_bad_values_are_named(void **state)
          "nvfp4"},
         {"{\"bits\": 4, \"m.n\": 3}", QN_E_FORMAT, "m.n"},
         {"{\"bits\": 4, \"m.n\": {\"bits\": 1}}", QN_E_UNSUPPORTED, "m.n"},
-        {"{\"quant_method\": \"awq\", \"bits\": 4}", QN_E_UNSUPPORTED, "awq"},
+        {"{\"quant_method\": \"hqq\", \"bits\": 4}", QN_E_UNSUPPORTED, "hqq"},
+        {"{\"quant_method\": \"awq\", \"bits\": 3}", QN_E_UNSUPPORTED, "awq"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qn_quant_table t;
