@@ -500,7 +500,12 @@ quern_status quern_session_save(quern_session *session, const char *path,
  * QUERN_E_FORMAT: cut, changed, or another kind of file; QUERN_E_MISMATCH, by
  * the name of what differs: of another model, dtype, KV kind, release, or
  * instruction set, which would go on in another way; QUERN_E_UNSUPPORTED:
- * longer than the context.  On failure the session is empty. */
+ * longer than the context.  On failure the session is empty.
+ *
+ * A prompt cache that mlx-lm has saved (of caches with all tokens, as floats)
+ * is read, too.  It does not say which tokens they are: their ids are -1, and
+ * a request's prompt is what comes behind them, of messages what the template
+ * writes from the last content on. */
 quern_status quern_session_load(quern_session *session, const char *path,
                                 quern_error *error);
 

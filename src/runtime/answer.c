@@ -377,7 +377,7 @@ qn_status qn_answer_take(qn_answer *a, quern_session *session, size_t back,
     if (a->stops.matched >= 0)
         a->finish = QUERN_FINISH_STOP;
     else if ((int64_t)a->count >= a->max_tokens ||
-             (int64_t)count >= a->model->ctx)
+             a->ahead + (int64_t)count >= a->model->ctx)
         a->finish = QUERN_FINISH_LENGTH;
     return QN_OK;
 }

@@ -22,6 +22,7 @@ typedef struct qn_answer_token {
 typedef struct qn_answer {
     const quern_model *model;
     int64_t max_tokens, min_tokens;
+    int64_t ahead; /* tokens of the context before any history */
     bool ignore_eos, logprobs;
     int top_logprobs;
     /* Takes an event; a failure ends the answer. */

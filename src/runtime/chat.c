@@ -168,6 +168,48 @@ qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
     return status;
 }
 
+static bool is_tainted(const qn_buf *taint, size_t i)
+{
+    return i / 8 < taint->size && (taint->data[i / 8] >> (i % 8) & 1);
+}
+
+/* Where the last text that came from messages begins. */
+static size_t last_content(const qn_buf *taint, size_t size)
+{
+    size_t at = size;
+    while (at && !is_tainted(taint, at - 1))
+        at--;
+    while (at && is_tainted(taint, at - 1))
+        at--;
+    return at;
+}
+
+qn_status qn_chat_tail_ids(const quern_model *model, const quern_chat *chat,
+                           qn_ids *out)
+{
+    qn_buf text = QN_BUF_INIT, taint = QN_BUF_INIT, rest = QN_BUF_INIT;
+    qn_status status = qn_chat_render(model, chat, &text, &taint);
+    size_t from = status ? 0 : last_content(&taint, text.size);
+    for (size_t i = from; i < text.size; i++) {
+        if ((i - from) % 8 == 0)
+            qn_buf_add_char(&rest, 0);
+        if (is_tainted(&taint, i) && rest.data)
+            rest.data[(i - from) / 8] =
+                (char)(rest.data[(i - from) / 8] | 1 << (i - from) % 8);
+    }
+    if (!status)
+        status = qn_buf_status(&rest);
+    if (!status)
+        status = qn_tokenizer_encode(
+            model->tokenizer, out, (qn_str){text.data + from, text.size - from},
+            QN_ENCODE_PARSE_SPECIAL,
+            model->trust_content ? NULL : (const uint8_t *)rest.data);
+    qn_buf_free(&text);
+    qn_buf_free(&taint);
+    qn_buf_free(&rest);
+    return status;
+}
+
 qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out)
 {
     size_t first = out->size;

@@ -96,7 +96,7 @@ static qn_status job_begin(qn_row *row)
     size_t shared = shared_prefix(s, &job->all);
     job->start = qn_now();
     qn_status status = qn_session_keep(s, shared);
-    if (status == QN_E_UNSUPPORTED) {
+    if (status == QN_E_UNSUPPORTED && !job->unknown) {
         quern_session_reset(s);
         shared = 0;
         status = QN_OK;
@@ -131,9 +131,9 @@ static qn_status take_tokens(quern_job *job)
     for (int i = 0; i < row->wanted; i++) {
         int32_t id;
         size_t back = (size_t)(row->wanted - 1 - i);
-        qn_status status = qn_answer_take(a, job->session, back,
-                                          row->picks ? &row->picks[i] : NULL,
-                                          job->all.data, job->all.size, &id);
+        qn_status status = qn_answer_take(
+            a, job->session, back, row->picks ? &row->picks[i] : NULL,
+            job->all.data + job->unknown, job->all.size - job->unknown, &id);
         if (!job->first)
             job->first = qn_now();
         if (status || a->finish)
@@ -206,6 +206,8 @@ static qn_status job_step(qn_row *row, bool *more)
 static bool job_rebuild(qn_row *row)
 {
     quern_job *job = (quern_job *)row;
+    if (job->unknown)
+        return false; /* nobody knows how */
     quern_session_reset(job->session);
     compute_from(job, 0);
     return true;

@@ -22,7 +22,8 @@ struct quern_job {
     qn_answer answer;
     qn_draft draft;
     qn_pick picks[1 + QN_MAX_DRAFT];
-    qn_ids all; /* prompt and answer, but for a token that ended it */
+    qn_ids all;     /* prompt and answer, but for a token that ended it */
+    size_t unknown; /* of these, at the beginning */
     int64_t prompt, cached;
     bool prompted; /* all of the prompt is computed */
     double called, start, prompt_end, first, end;

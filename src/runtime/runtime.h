@@ -76,10 +76,14 @@ struct quern_model {
     int num_draft;      /* tokens to guess at a time; 0: no speculation */
 };
 
+enum { QN_UNKNOWN_ID = -1 };
+
 struct quern_session {
     quern_model *model;
     qn_kv_cache *cache;
     qn_ids ids; /* the tokens in the cache */
+    /* So many at the beginning are QN_UNKNOWN_ID: what mlx-lm has saved. */
+    size_t unknown;
     /* float32 [1, n, vocab], of which `logits_count` rows from `logits_row` on
      * are those of the last tokens, or no array. */
     mlx_array logits;
@@ -137,6 +141,10 @@ qn_status qn_chat_render(const quern_model *model, const quern_chat *chat,
 /* Appends the ids of the rendered text. */
 qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
                       qn_ids *out);
+/* Appends the ids of what the rendered text has from the last message's content
+ * on. */
+qn_status qn_chat_tail_ids(const quern_model *model, const quern_chat *chat,
+                           qn_ids *out);
 /* Appends the ids of a raw prompt; an empty one becomes the begin token. */
 qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out);
 

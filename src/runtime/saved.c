@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/digest.h"
 #include "kv/file.h"
+#include "kv/import.h"
 
 #include <stdio.h>
 
@@ -68,9 +69,27 @@ static qn_status save(void *data)
     const work *w = data;
     quern_session *s = w->session;
     qn_kv_fact facts[FACTS];
+    if (s->unknown)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "a session that began with a prompt cache of mlx-lm, "
+                       "whose tokens are not known, can't be saved");
     list_facts(s->model, facts);
     return qn_kv_cache_save(s->cache, w->path, s->ids.data, facts, FACTS,
                             s->model->stream);
+}
+
+/* What mlx-lm has saved: its tokens are not known. */
+static qn_status import(quern_session *s, const char *path)
+{
+    qn_status status = qn_kv_import(s->cache, path, s->model->stream);
+    size_t count = status ? 0 : (size_t)qn_kv_cache_length(s->cache);
+    for (size_t i = 0; i < count && !status; i++)
+        status = qn_ids_add(&s->ids, QN_UNKNOWN_ID);
+    if (status)
+        quern_session_reset(s);
+    else
+        s->unknown = count;
+    return status;
 }
 
 static qn_status load(void *data)
@@ -79,10 +98,14 @@ static qn_status load(void *data)
     quern_session *s = w->session;
     qn_kv_fact facts[FACTS];
     int32_t *ids = NULL;
+    bool foreign = false;
     list_facts(s->model, facts);
     quern_session_reset(s);
-    qn_status status = qn_kv_cache_load(s->cache, w->path, &ids, facts, FACTS,
-                                        s->model->stream);
+    qn_status status = qn_kv_import_check(&foreign, w->path, s->model->stream);
+    if (status || foreign)
+        return status ? status : import(s, w->path);
+    status = qn_kv_cache_load(s->cache, w->path, &ids, facts, FACTS,
+                              s->model->stream);
     if (status)
         return status;
     size_t count = (size_t)qn_kv_cache_length(s->cache);

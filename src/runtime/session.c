@@ -27,10 +27,9 @@ quern_status quern_session_new(quern_session **out, quern_model *model,
             error,
             qn_fail(QN_E_ARG, "the model was opened for its headers only"));
     if (qn_model_is_encoder(model->model))
-        return qn_give(error,
-                       qn_fail(QN_E_UNSUPPORTED,
-                               "%s makes vectors of texts, and no text",
-                               qn_model_config(model->model)->family));
+        return qn_give(error, qn_fail(QN_E_UNSUPPORTED,
+                                      "%s makes vectors of texts, and no text",
+                                      qn_model_config(model->model)->family));
     quern_session *s = qn_calloc(1, sizeof *s);
     if (!s)
         return qn_give(error, QN_E_NOMEM);
@@ -65,6 +64,7 @@ void quern_session_reset(quern_session *s)
     drop_logits(s);
     qn_kv_cache_reset(s->cache);
     s->ids.size = 0;
+    s->unknown = 0;
 }
 
 bool qn_session_aim(quern_session *s, int64_t tokens)
@@ -94,6 +94,7 @@ qn_status qn_session_keep(quern_session *s, size_t length)
                        "the cache can't forget tokens from %zu on", length);
     drop_logits(s);
     s->ids.size = length;
+    s->unknown = s->unknown < length ? s->unknown : length;
     return QN_OK;
 }
 

@@ -25,9 +25,31 @@ static qn_status prompt_ids(const quern_model *m, const quern_request *r,
     return qn_prompt_ids(m, (qn_str){"", 0}, out);
 }
 
-static qn_status check_prompt(const quern_model *m, const qn_ids *ids)
+/* A session that begins with unknown tokens is continued: the prompt is what
+ * comes behind them. */
+static qn_status more_ids(const quern_session *s, const quern_request *r,
+                          qn_ids *out)
 {
-    for (size_t i = 0; i < ids->size; i++)
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < s->unknown && !status; i++)
+        status = qn_ids_add(out, QN_UNKNOWN_ID);
+    if (!status && r->chat.messages)
+        return qn_chat_tail_ids(s->model, &r->chat, out);
+    if (!status && r->prompt)
+        return qn_tokenizer_encode(s->model->tokenizer, out,
+                                   qn_str_of(r->prompt),
+                                   QN_ENCODE_PARSE_SPECIAL, NULL);
+    for (size_t i = 0; i < r->id_count && !status; i++)
+        status = qn_ids_add(out, r->ids[i]);
+    return status;
+}
+
+static qn_status check_prompt(const quern_model *m, const qn_ids *ids,
+                              size_t unknown)
+{
+    if (ids->size == unknown)
+        return qn_fail(QN_E_ARG, "the prompt is empty");
+    for (size_t i = unknown; i < ids->size; i++)
         if (ids->data[i] < 0 || ids->data[i] >= m->vocab)
             return qn_fail(QN_E_ARG, "token %zu: expected 0..%d, found %d", i,
                            m->vocab - 1, ids->data[i]);
@@ -67,17 +89,23 @@ static qn_status take_session(quern_job *job, quern_session *session)
 
 static qn_status set_up(quern_job *job, const quern_request *r)
 {
+    size_t unknown = job->session->unknown;
     qn_status status = qn_answer_check(r);
     if (!status)
-        status = prompt_ids(job->model, r, &job->all);
+        status = unknown ? more_ids(job->session, r, &job->all)
+                         : prompt_ids(job->model, r, &job->all);
     if (!status)
-        status = check_prompt(job->model, &job->all);
-    if (!status)
-        status = qn_answer_init(&job->answer, job->model, r, job->all.data,
-                                job->all.size);
+        status = check_prompt(job->model, &job->all, unknown);
     if (!status)
         status =
-            qn_draft_init(&job->draft, job->model, &job->all, r->num_draft);
+            qn_answer_init(&job->answer, job->model, r, job->all.data + unknown,
+                           job->all.size - unknown);
+    /* Guesses need to know all tokens. */
+    if (!status)
+        status = qn_draft_init(&job->draft, job->model, &job->all,
+                               unknown ? 0 : r->num_draft);
+    job->answer.ahead = (int64_t)unknown;
+    job->unknown = unknown;
     job->prompt = (int64_t)job->all.size;
     job->unread_limit = r->unread_limit;
     job->wake = r->wake;

@@ -67,6 +67,59 @@ answer --save-prompt-cache /nowhere/at/all
 check "a place that is none" code_is 3
 check "its name" err_has /nowhere/at/all
 
+# ---- prompts that mlx-lm has saved ----
+
+# A file in its form, of one of ours: tensors N.0 and N.1, classes of layers.
+as_mlx() { # FROM TO CLASS
+    python3 - "$@" <<'PYTHON'
+import json, struct, sys
+
+source, target, name = sys.argv[1:]
+data = open(source, "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+head, body = json.loads(data[8:8 + size]), data[8 + size:]
+out, parts, at = {"__metadata__": {"1.model": "x"}}, [], 0
+for layer in range(2):
+    out["__metadata__"]["2.%d" % layer] = name
+    out["__metadata__"]["0.%d" % layer] = ""
+    for which, plane in enumerate(("keys", "values")):
+        entry = head["layers.%d.%s" % (layer, plane)]
+        begin, end = entry["data_offsets"]
+        parts.append(body[begin:end])
+        out["%d.%d" % (layer, which)] = dict(
+            entry, data_offsets=[at, at + end - begin])
+        at += end - begin
+text = json.dumps(out).encode()
+text += b" " * (-len(text) % 8)
+open(target, "wb").write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+PYTHON
+}
+
+continued="--raw --kv f32 --temperature 0 --max-tokens 12"
+# shellcheck disable=SC2086
+{
+    q run "$tiny" abcab --raw --kv f32 --temperature 0 --max-tokens 1 \
+        --save-prompt-cache "$scratch/ours"
+    as_mlx "$scratch/ours" "$scratch/mlx" KVCache
+    q run "$tiny" abcabcab $continued
+    cp "$scratch/out" "$scratch/first"
+    q run "$tiny" cab $continued --prompt-cache "$scratch/mlx"
+    check "what mlx-lm has saved is continued" same_text
+    q run "$tiny" cab $continued --prompt-cache "$scratch/mlx" --ngram --json
+    check "its tokens count as cached" json "d['usage']['cached_tokens'] == 5
+        and d['usage']['prompt_tokens'] == 8"
+    q run "$tiny" Hello --kv f32 --prompt-cache "$scratch/mlx" --json \
+        --max-tokens 2
+    check "a message goes on from its content" json \
+        "5 < d['usage']['prompt_tokens'] < 30"
+    q run "$tiny" cab $continued --prompt-cache "$scratch/mlx" \
+        --save-prompt-cache "$scratch/again"
+    check "and can't be saved" err_has "whose tokens are not known"
+    as_mlx "$scratch/ours" "$scratch/mlx" RotatingKVCache
+    fails 4 "expected a KVCache, found RotatingKVCache" run "$tiny" cab \
+        $continued --prompt-cache "$scratch/mlx"
+}
+
 # ---- spellings of mlx-lm ----
 
 q run "$tiny" abcabcabc --temperature 0.3 --seed 3 --max-tokens 9
