@@ -68,9 +68,11 @@ build_llama_bench() {
     mv -f "$bench.part" "$bench"
 }
 
-# A native build runs only on processors like the one that made it.
-cpu=$( (uname -m && grep -m 2 -E '^(model name|flags|Features)' \
-    /proc/cpuinfo) 2>/dev/null | cksum | cut -d ' ' -f 1)
+# A native build runs only on processors like the one that made it; one of other
+# sources than these is no good either.
+cpu=$( (uname -m && cat "$root/bench/llama_source.sh" &&
+    grep -m 2 -E '^(model name|flags|Features)' /proc/cpuinfo) 2>/dev/null |
+    cksum | cut -d ' ' -f 1)
 bench=$cache/llama-bench-$version-$cpu
 mkdir -p "$cache"
 exec 9>"$cache/.lock"

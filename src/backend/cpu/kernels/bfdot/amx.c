@@ -46,6 +46,8 @@ static void begin_tiles(void)
         config.row_bytes[i] = 64;
         config.rows[i] = TILE;
     }
+    /* Some compilers believe that only its first bytes are read (GCC 12). */
+    __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
 }
 

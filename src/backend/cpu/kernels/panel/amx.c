@@ -61,6 +61,8 @@ static void shape_tiles(void)
     tile_shapes shapes = {.palette = 1,
                           .bytes = {64, 64, BYTES, BYTES, 64, 64},
                           .rows = {16, 16, 16, 16, QUADS, QUADS}};
+    /* Some compilers believe that only its first bytes are read (GCC 12). */
+    __asm__ volatile("" : : "r"(&shapes) : "memory");
     _tile_loadconfig(&shapes);
 }
 
