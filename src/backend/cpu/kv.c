@@ -23,7 +23,8 @@ _Static_assert((int)QN_KV_BLOCK == (int)QN_ATTENTION_CHUNK,
 
 enum {
     GRAIN_ROWS = 2, /* rows that take as long as to wake a thread */
-    KEPT_TURNS = 128
+    KEPT_TURNS = 128,
+    KEPT_ROWS = 16 /* of a step, whose angles are kept for the next layer */
 };
 
 typedef struct kv_run {
@@ -34,6 +35,7 @@ typedef struct kv_run {
     const char *q, *k, *v;
     char *turned; /* q after the rotary embedding; NULL: there is none */
     const float *turn;
+    bool kept; /* angles are those in `kept` */
     qn_array *const *caches;
     const qn_turbo_kernel *turbo; /* NULL: no turbo caches */
     float signs[QN_TQ_MAX_DIM];
@@ -69,6 +71,49 @@ static const float *turns(const qn_kv_params *p, const qn_array *freqs,
         kept_base = p->base;
     }
     return to;
+}
+
+/* Angles of the rows of a step.  Its layers ask for the same ones, and with few
+ * rows computing them takes longer than turning by them. */
+static struct {
+    size_t half;
+    float scale, turn[KEPT_TURNS];
+    size_t count;
+    int positions[KEPT_ROWS];
+    float cosine[KEPT_ROWS][KEPT_TURNS], sine[KEPT_ROWS][KEPT_TURNS];
+} kept;
+
+static void keep_row(const kv_run *run, size_t row, int position)
+{
+    if (row < kept.count && kept.positions[row] == position)
+        return;
+    run->rows->angles(kept.cosine[row], kept.sine[row],
+                      (float)position * kept.scale, kept.turn, kept.half);
+    kept.positions[row] = position;
+    if (row >= kept.count)
+        kept.count = row + 1;
+}
+
+/* Sees to it that the angles of all rows are kept; false: there are too many.
+ */
+static bool keep_angles(const kv_run *run)
+{
+    const qn_kv_params *p = run->p;
+    size_t half = (size_t)p->dims / 2, row = 0;
+    if (!half || half > KEPT_TURNS || run->count > KEPT_ROWS)
+        return false;
+    if (kept.half != half || kept.scale != p->rope_scale ||
+        memcmp(kept.turn, run->turn, half * sizeof *kept.turn)) {
+        kept.half = half;
+        kept.scale = p->rope_scale;
+        memcpy(kept.turn, run->turn, half * sizeof *kept.turn);
+        kept.count = 0;
+    }
+    for (int i = 0; i < p->count; i++)
+        for (int j = 0; j < p->steps[i].count; j++)
+            keep_row(run, row++,
+                     p->steps[i].offset + p->steps[i].skipped + j);
+    return true;
 }
 
 /* ---- storing ---- */
@@ -170,10 +215,16 @@ static void store_row(const kv_run *run, size_t row, int sequence, int place,
     int position = place + p->steps[sequence].skipped;
     qn_array *const *arrays =
         run->caches + (size_t)sequence * (size_t)qn_kv_parts(&p->form);
-    if (p->dims)
+    row_room turned = *room;
+    if (run->kept) {
+        turned.cosine = kept.cosine[row];
+        turned.sine = kept.sine[row];
+        room = &turned;
+    } else if (p->dims) {
         run->rows->angles(room->cosine, room->sine,
                           (float)position * p->rope_scale, run->turn,
                           (size_t)p->dims / 2);
+    }
     if (run->turned)
         turn_queries(run, row, room);
     for (size_t h = 0; h < heads && !p->stored; h++) {
@@ -364,6 +415,7 @@ static qn_status run_node(qn_node *node, kv_run *run, const qn_array *freqs,
         run->turned = turned ? turned->data : NULL;
         if (p->dims)
             run->turn = turns(p, freqs, room);
+        run->kept = keep_angles(run);
         run->caches =
             p->stored ? node->inputs + qn_kv_first_cache(p) : node->outputs + 1;
         if (p->dims || !p->stored)

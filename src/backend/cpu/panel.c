@@ -29,7 +29,8 @@ enum {
     PACK_BYTES = 64 * 1024,
     /* Of blocks, after which their pages may go: a call for each. */
     BLOCK_BYTES = 1024 * 1024,
-    ROWS_GRAIN = 16 /* rows of w made floats that are not shared */
+    ROWS_GRAIN = 16, /* rows of w made floats that are not shared */
+    KEPT_FOLLOWERS = 1024
 };
 
 /* ---- packing ---- */
@@ -392,6 +393,41 @@ static void run_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
+/* ---- what is read next ---- */
+
+/* The panels that were read after those at `after`, the last time: a decode
+ * step does what the one before it did.  Evaluations come one at a time. */
+typedef struct follower {
+    const uint8_t *after, *panels;
+    size_t bytes; /* of a stretch */
+    bool two;     /* gate and up */
+} follower;
+
+static follower followers[KEPT_FOLLOWERS];
+static const uint8_t *last_panels;
+
+static follower *follower_of(const uint8_t *panels)
+{
+    /* Matrices lie side by side, so that neighbours have other places. */
+    uint64_t hash = (uintptr_t)panels / 64 * 0x9e3779b97f4a7c15u;
+    return &followers[hash >> 32 & (KEPT_FOLLOWERS - 1)];
+}
+
+/* After the region that read the panels of `job`: remembers that they came
+ * after others, and has the threads fetch what came after them. */
+static void announce_next(const panel_job *job)
+{
+    follower *before = follower_of(last_panels);
+    size_t bytes = job->units * job->panel_bytes;
+    *before = (follower){last_panels, job->panels, bytes, job->p->gate};
+    last_panels = job->panels;
+    const follower *f = follower_of(job->panels);
+    if (f->after != job->panels)
+        return;
+    qn_pool_next((const void *const[]){f->panels, f->panels + f->bytes},
+                 (const size_t[]){f->bytes, f->two ? f->bytes : 0});
+}
+
 static void multiply(panel_job *job)
 {
     if (job->m <= FEW)
@@ -404,6 +440,8 @@ static void multiply(panel_job *job)
     size_t grain =
         rows < FEW ? GRAIN_BYTES / job->panel_bytes : GRAIN_MACS / macs;
     qn_pool_split(run_units, job, job->units * job->blocks, grain + 1, 1);
+    if (job->m <= FEW)
+        announce_next(job);
 }
 
 static void place_panels(panel_job *job, const qn_array *panels)

@@ -24,7 +24,15 @@ void qn_pool_set_threads(int threads);
  * that evaluates). */
 void qn_pool_run(qn_pool_task task, void *ctx, size_t count);
 
-/* Splits [0, total) into at most `threads * 8` equal ranges of about `grain`
+/* Says what the next region will read, each thread a stretch of it in turn: so
+ * many bytes in one or two places (0: none).  Workers that wait fetch the
+ * beginning of their part from memory.  Advice: it may be wrong, and memory
+ * that is gone by then is not touched. */
+enum { QN_POOL_STRETCHES = 2 };
+void qn_pool_next(const void *const from[QN_POOL_STRETCHES],
+                  const size_t bytes[QN_POOL_STRETCHES]);
+
+/* Splits [0, total) into at most `threads * 64` equal ranges of about `grain`
  * items or more, multiples of `align` (but the last), and calls `range` for
  * each in parallel; in the calling thread when one range is enough. */
 typedef void (*qn_pool_range)(void *ctx, size_t begin, size_t end, int worker);
