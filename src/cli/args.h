@@ -33,6 +33,7 @@ enum {
     /* those that load a model */
     QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED | QN_CMD_EVAL,
     QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED,        /* text from a file */
+    QN_CMD_MEASURE = QN_CMD_BENCH | QN_CMD_EVAL,
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
     /* Those that choose a model themselves when none is given (last.c). */

@@ -8,6 +8,7 @@
  * the counted ones warm the machine up; the median and the spread are shown. */
 #include "cli.h"
 #include "compare.h"
+#include "runs.h"
 
 #include "base/alloc.h"
 #include "base/bandwidth.h"
@@ -254,13 +255,12 @@ static void write_machine(qn_json_writer *w, const bench *b)
     write_text(w, "commit", qn_cli_commit());
 }
 
-static int print_json(const bench *b, const cell *c)
+static void add_cell(qn_buf *line, const bench *b, const cell *c)
 {
     char name[32];
-    qn_buf line = QN_BUF_INIT;
     qn_json_writer w;
     test_name(c, name);
-    qn_json_write_begin(&w, &line);
+    qn_json_write_begin(&w, line);
     qn_json_write_object(&w);
     write_text(&w, "schema", "quern.bench/1");
     write_text(&w, "test", name);
@@ -285,7 +285,22 @@ static int print_json(const bench *b, const cell *c)
     }
     write_machine(&w, b);
     qn_json_write_object_end(&w);
+}
+
+static int print_json(const bench *b, const cell *c)
+{
+    qn_buf line = QN_BUF_INIT;
+    add_cell(&line, b, c);
     return qn_out_json(b->cli, &line);
+}
+
+static void record(const bench *b, const cell *c)
+{
+    qn_buf line = QN_BUF_INIT;
+    add_cell(&line, b, c);
+    if (!qn_buf_status(&line))
+        qn_runs_add(b->cli, qn_buf_str(&line));
+    qn_buf_free(&line);
 }
 
 static int print_row(const bench *b, const cell *c)
@@ -391,6 +406,7 @@ static int run_tests(bench *b, const char *kind, const counts *sizes,
         if (run_cell(b, &c, &error))
             return qn_cli_fail_error(b->cli, &error);
         compare(b, &c);
+        record(b, &c);
         int code = b->cli->json ? print_json(b, &c) : print_row(b, &c);
         if (code)
             return code;
@@ -529,6 +545,8 @@ static int conclude(const bench *b)
 
 int qn_cli_bench(qn_cli *cli)
 {
+    if (cli->args.flag[QN_FLAG_RUNS_HISTORY].on)
+        return qn_runs_show(cli);
     bench b = {.cli = cli, .runs = 5, .warmup = 1, .limit = 5};
     qn_status status = read_limits(&b);
     int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;

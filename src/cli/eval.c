@@ -1,5 +1,6 @@
 /* eval.c: `quern eval`. */
 #include "cli.h"
+#include "runs.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -133,6 +134,10 @@ static void add_json(qn_buf *out, const qn_json *d, const char *path)
 static int show(const qn_cli *cli, const qn_json *d, const char *path)
 {
     qn_buf out = QN_BUF_INIT;
+    add_json(&out, d, path);
+    if (!qn_buf_status(&out))
+        qn_runs_add(cli, qn_buf_str(&out));
+    qn_buf_clear(&out);
     if (cli->json) {
         add_json(&out, d, path);
         return qn_out_json(cli, &out);

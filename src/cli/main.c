@@ -188,6 +188,7 @@ static int dispatch(const command_row *command, int argc, char **argv)
         qn_cli_interruptible(&cli);
         code = status ? qn_cli_fail_status(&cli, status, NULL) : QN_EXIT_OK;
         if (!code && (command->bit & QN_CMD_FINDS) && !cli.args.word_count &&
+            !cli.args.flag[QN_FLAG_RUNS_HISTORY].on &&
             !cli.args.flag[QN_FLAG_SERVER].given)
             code = qn_cli_find_model(&cli);
         if (!code)

@@ -114,4 +114,25 @@ echo '{"schema":"quern.bench/1"}' >"$scratch/slow"
 fails 4 "expected test, model and tokens_per_s" \
     bench "$tiny" --compare "$scratch/slow"
 
+# ---- what is kept ----
+
+runs=$HOME/.local/state/quern/runs.jsonl
+rm -f "$runs"
+q bench "$tiny" -p 4 -n 0 -r 1
+check "a run is kept" [ "$(wc -l <"$runs")" -eq 1 ]
+check "with the time" grep -Eq \
+    '^\{"time":"20[0-9-]*T[0-9:]*Z","schema":"quern.bench/1"' "$runs"
+check "for nobody else" [ "$(stat -c %a "$runs")" = 600 ]
+q bench "$tiny" -p 4 -n 0 -r 1 --no-record
+check "--no-record" [ "$(wc -l <"$runs")" -eq 1 ]
+echo "half a li" >>"$runs"
+q bench --history
+check "--history" grep -Eq '^20.* tiny .* pp4 @ d0 x 1  [0-9.]+ tokens/s' \
+    "$scratch/out"
+check "what is no line of ours is left out" [ "$(wc -l <"$scratch/out")" -eq 1 ]
+q bench --history --json
+check "--history --json" json "d['test'] == 'pp4'"
+XDG_STATE_HOME=$scratch/none q bench --history
+check "none yet" code_is 0
+
 finish
