@@ -228,6 +228,18 @@ ROWS += [
           "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 32}),
 ]
 
+# mlx-lm does not divide before tied logits; the reference does, and so does
+# Granite, which is MiniCPM but for the names.
+ROWS += [
+    dict(hf("minicpm-tied", "granite", embedding_multiplier=4.0,
+            attention_multiplier=0.25, residual_multiplier=1.4 / 2 ** 0.5,
+            logits_scaling=4.0, tie_word_embeddings=True),
+         drop_config=("embedding_multiplier", "attention_multiplier",
+                      "residual_multiplier", "logits_scaling"),
+         add_config=dict(model_type="minicpm", scale_emb=4, scale_depth=1.4,
+                         dim_model_base=16)),
+]
+
 # Packed model directories, as mlx-lm writes them.
 ROWS += [
     mlx("mlx-llama-affine4", "llama", dict(bits=4, group_size=32),
@@ -291,9 +303,18 @@ ROWS += [
          embedding_multiplier=3.0, attention_multiplier=0.25,
          residual_multiplier=0.5, logits_scaling=2.0,
          tie_word_embeddings=True),
+    # Granite with the scale of attention that others have is MiniCPM.
+    gguf("gguf-minicpm", "minicpm", "granite", paired=True,
+         keys={"embedding_scale": ("float32", 4.0),
+               "residual_scale": ("float32", 0.5),
+               "logit_scale": ("float32", 2.0)},
+         embedding_multiplier=4.0, attention_multiplier=0.25,
+         residual_multiplier=0.5, logits_scaling=2.0,
+         tie_word_embeddings=False),
     gguf("gguf-olmo2", "olmo2", "olmo2", tie_word_embeddings=False),
     gguf("gguf-glm4", "glm4", "glm4", head_dim=16, attention_bias=True),
     gguf("gguf-starcoder2", "starcoder2", "starcoder2", "Q4_0"),
+]
 
 # States, and attention in every fourth layer (or third), of which a quarter of
 # each head turns.
