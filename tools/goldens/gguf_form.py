@@ -76,7 +76,7 @@ def plan(row, found, config):
 
 
 def type_of(row, name, shape):
-    if len(shape) == 1 or "gate_inp" in name:
+    if len(shape) == 1 or "gate_inp" in name or name.endswith(".bias"):
         return T.F32
     for part, kind in row.get("types", {}).items():
         if part in name:
@@ -175,6 +175,8 @@ def turned_back(row, config, tensors, types, made):
 def make(row, folder, arrays):
     import hf
     found, config = hf.skeleton(row, folder)
+    if row.get("split"):
+        hf.split_experts(found)
     row["folder"] = folder
     tensors = plan(row, found, config)
     stored, types = rules(row, tensors)
@@ -192,7 +194,8 @@ def make(row, folder, arrays):
             row["patch"](changed, made)
             with open(path, "w") as f:
                 json.dump(changed, f)
-        return hf.Reference(row, folder,
-                            turned_back(row, config, tensors, types, made))
+        back = turned_back(row, config, tensors, types, made)
+        return hf.Reference(row, folder, hf.join_experts(back)
+                            if row.get("split") else back)
 
     return config, stored, bytes_, reference

@@ -99,6 +99,31 @@ def from_words(arrays):
         values = E2M1[codes].reshape(*scales.shape, 32)
         values = values * np.exp2(scales.astype(np.float32) - 127)[..., None]
         arrays[stem] = values.reshape(*scales.shape[:2], -1)
+    return join_experts(arrays)
+
+
+def split_experts(found):
+    """Shapes of gate, up and down as [E, out, in], each with a bias."""
+    for name in [n for n in found if n.endswith("_proj")]:
+        e, n_in, n_out = found.pop(name)
+        found.pop(name + "_bias")
+        stem, last = name.rsplit(".", 1)
+        parts = ["gate_proj", "up_proj"] if last == "gate_up_proj" else [last]
+        for part in (f"{stem}.{p}" for p in parts):
+            found[part + ".weight"] = (e, n_out // len(parts), n_in)
+            found[part + ".bias"] = (e, n_out // len(parts))
+    # The converter's name.
+    for name in [n for n in found if n.endswith(".sinks")]:
+        found[name + ".weight"] = found.pop(name)
+
+
+def join_experts(arrays):
+    """Back to what transformers has."""
+    for name in [n for n in arrays if ".experts." in n
+                 and n.endswith("_proj.weight")]:
+        arrays[name[:-len(".weight")]] = arrays.pop(name)
+    for name in [n for n in arrays if n.endswith(".sinks.weight")]:
+        arrays[name[:-len(".weight")]] = arrays.pop(name)
     for stem in [n[:-len("gate_proj")] for n in arrays if n.endswith(
             ".experts.gate_proj")]:
         both = [arrays.pop(stem + p) for p in ("gate_proj", "up_proj")]

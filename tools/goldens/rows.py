@@ -10,6 +10,7 @@
     rules   (part of a tensor's name, rule): other rules than recipe.py has
     quant   "mlx": mode, bits, group_size; add_config: further keys
     arch    "gguf": general.architecture; see gguf() below
+    split   "gguf": gate and up, which transformers has in one, each for itself
     blocks  "hf": experts as the blocks of mxfp4 that gpt-oss has; "words": as
             mlx-lm has them
 """
@@ -332,4 +333,15 @@ ROWS += [
        shared_expert_intermediate_size=48, norm_topk_prob=True,
        mlp_only_layers=[1], **HYBRID),
     hf("qwen3-5", "qwen3_5_text", rules=HYBRID_RULES, **HYBRID),
+]
+
+ROWS += [
+    {**gguf("gguf-gpt-oss", "gpt-oss", "gpt_oss", "Q8_0",
+            types={"exps": "MXFP4", "embd": "F16"},
+            keys={"attention.sliding_window": ("uint32", 16),
+                  "rope.scaling.type": ("string", "yarn"),
+                  "rope.scaling.factor": ("float32", 8.0),
+                  "rope.scaling.original_context_length": ("uint32", 32),
+                  "expert_feed_forward_length": ("uint32", 32)},
+            **GPT_OSS), "split": True, "rules": GPT_OSS_RULES},
 ]
