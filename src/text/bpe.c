@@ -272,7 +272,10 @@ qn_status qn_bpe_add_merge(qn_bpe *bpe, const qn_vocab *vocab, qn_str left,
     }
     qn_status status = qn_buf_status(&large);
     if (!status) {
-        m.id = qn_vocab_find_model(vocab, joined);
+        /* Most vocabularies have tokens in the order of their merges. */
+        int32_t hint =
+            bpe->list_count ? bpe->list[bpe->list_count - 1].id + 1 : -1;
+        m.id = qn_vocab_find_near(vocab, joined, hint);
         bpe->by_words = bpe->by_words && !qn_crosses_words(joined);
         status = m.id < 0 ? unknown_token(joined) : append_merge(bpe, m);
     }

@@ -29,11 +29,18 @@ static int32_t slot_id(uint64_t slot)
     return (int32_t)((uint32_t)slot - 1);
 }
 
+/* Where the search for a slot begins: by the half of the hash that slots keep,
+ * so that a larger table is filled without looking at the texts again. */
+static size_t first_slot(uint64_t hash, size_t slot_count)
+{
+    return (size_t)(hash >> 32) & (slot_count - 1);
+}
+
 /* The slot that finds `text`, or the free one where it belongs. */
 static uint64_t *find_slot(const qn_vocab *vocab, qn_str text, uint64_t hash)
 {
     size_t mask = vocab->slot_count - 1;
-    for (size_t i = (size_t)hash & mask;; i = (i + 1) & mask) {
+    for (size_t i = first_slot(hash, vocab->slot_count);; i = (i + 1) & mask) {
         uint64_t slot = vocab->slots[i];
         if (!slot || (slot >> 32 == hash >> 32 &&
                       qn_str_eq(qn_vocab_text(vocab, slot_id(slot)), text)))
@@ -53,12 +60,10 @@ static qn_status grow_slots(qn_vocab *vocab)
     for (size_t i = 0; i < vocab->slot_count; i++) {
         if (!vocab->slots[i])
             continue;
-        int32_t id = slot_id(vocab->slots[i]);
-        uint64_t hash = hash_of(qn_vocab_text(vocab, id));
-        size_t at = (size_t)hash & (count - 1);
+        size_t at = first_slot(vocab->slots[i], count);
         while (slots[at])
             at = (at + 1) & (count - 1);
-        slots[at] = slot_value(hash, id);
+        slots[at] = vocab->slots[i];
     }
     qn_free(vocab->slots);
     vocab->slots = slots;
@@ -129,6 +134,7 @@ qn_status qn_vocab_add(qn_vocab *vocab, int64_t id, qn_str text, uint8_t flags,
     uint64_t *slot = find_slot(vocab, text, hash);
     if (again)
         *again = *slot != 0;
+    vocab->has_twins |= *slot != 0;
     vocab->used += !*slot;
     vocab->tokens[id] = (qn_vocab_token){(uint32_t)vocab->text_size,
                                          (uint32_t)text.size, flags};
@@ -151,4 +157,13 @@ int32_t qn_vocab_find_model(const qn_vocab *vocab, qn_str text)
 {
     int32_t id = qn_vocab_find(vocab, text);
     return id >= 0 && vocab->tokens[id].flags & QN_TOKEN_MODEL ? id : -1;
+}
+
+int32_t qn_vocab_find_near(const qn_vocab *vocab, qn_str text, int32_t hint)
+{
+    if (!vocab->has_twins && qn_vocab_has(vocab, hint) &&
+        vocab->tokens[hint].flags & QN_TOKEN_MODEL &&
+        qn_str_eq(qn_vocab_text(vocab, hint), text))
+        return hint;
+    return qn_vocab_find_model(vocab, text);
 }

@@ -29,6 +29,7 @@ typedef struct qn_vocab {
     uint64_t *slots;   /* high half: hash, low half: id + 1; 0 = free */
     size_t slot_count; /* 0 or a power of two, at least 2 * used */
     size_t used;
+    bool has_twins; /* two tokens are written alike */
 } qn_vocab;
 
 void qn_vocab_free(qn_vocab *vocab);
@@ -43,18 +44,23 @@ qn_status qn_vocab_add(qn_vocab *vocab, int64_t id, qn_str text, uint8_t flags,
 int32_t qn_vocab_find(const qn_vocab *vocab, qn_str text);
 /* The same among entries of the model's own vocabulary. */
 int32_t qn_vocab_find_model(const qn_vocab *vocab, qn_str text);
+/* The same where it is likely that the answer is `hint` (any number). */
+int32_t qn_vocab_find_near(const qn_vocab *vocab, qn_str text, int32_t hint);
 
 static inline bool qn_vocab_has(const qn_vocab *vocab, int64_t id)
 {
     return id >= 0 && (uint64_t)id < vocab->count && vocab->tokens[id].flags;
 }
 
-/* Empty for an id that no token has.  Valid until the next qn_vocab_add. */
+/* Empty for an id that no token has, and for the token that is empty.  Valid
+ * until the next qn_vocab_add. */
 static inline qn_str qn_vocab_text(const qn_vocab *vocab, int32_t id)
 {
     if (!qn_vocab_has(vocab, id))
         return QN_STR("");
     const qn_vocab_token *token = &vocab->tokens[id];
+    if (!token->size) /* there may be no text at all */
+        return QN_STR("");
     return (qn_str){vocab->text + token->offset, token->size};
 }
 
