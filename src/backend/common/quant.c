@@ -100,14 +100,48 @@ void qn_quant_values(float *values, const uint8_t *codes, size_t n,
                                            : qn_e2m1_to_f32(codes[i]);
 }
 
+/* The least and the greatest of numbers, without those that are none: lanes of
+ * their own, so that compilers make vectors of them. */
+static void find_edges(float *low, float *high, const float *w, size_t n)
+{
+    enum { LANES = 8 };
+    float lows[LANES], highs[LANES];
+    for (int j = 0; j < LANES; j++) {
+        lows[j] = INFINITY;
+        highs[j] = -INFINITY;
+    }
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            lows[j] = w[i + (size_t)j] < lows[j] ? w[i + (size_t)j] : lows[j];
+            highs[j] =
+                w[i + (size_t)j] > highs[j] ? w[i + (size_t)j] : highs[j];
+        }
+    for (int j = 0; i < n; i++, j++) {
+        lows[j] = w[i] < lows[j] ? w[i] : lows[j];
+        highs[j] = w[i] > highs[j] ? w[i] : highs[j];
+    }
+    *low = lows[0];
+    *high = highs[0];
+    for (int j = 1; j < LANES; j++) {
+        *low = lows[j] < *low ? lows[j] : *low;
+        *high = highs[j] > *high ? highs[j] : *high;
+    }
+}
+
+/* Rounded to even without a call, for numbers below 2^22; what is beyond stays
+ * beyond, with its sign. */
+static float rounded(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    return x + shift - shift;
+}
+
 void qn_quant_affine_group(uint8_t *codes, float *scale, float *bias,
                            const float *w, size_t n, int bits)
 {
-    float low = INFINITY, high = -INFINITY;
-    for (size_t i = 0; i < n; i++) {
-        low = w[i] < low ? w[i] : low;
-        high = w[i] > high ? w[i] : high;
-    }
+    float low, high;
+    find_edges(&low, &high, w, n);
     float most = (float)((1 << bits) - 1);
     bool from_low = fabsf(low) > fabsf(high);
     float s = fmaxf((high - low) / most, 1e-7f), b = 0;
@@ -121,9 +155,10 @@ void qn_quant_affine_group(uint8_t *codes, float *scale, float *bias,
         b = edge;
     }
     for (size_t i = 0; i < n; i++) {
-        float code = rintf((w[i] - b) / s);
+        float code = rounded((w[i] - b) / s);
         /* A NaN fails both comparisons and becomes 0. */
-        codes[i] = (uint8_t)(code >= most ? most : code > 0 ? code : 0);
+        code = code >= most ? most : code > 0 ? code : 0;
+        codes[i] = (uint8_t)(int32_t)code;
     }
     *scale = s;
     *bias = b;
