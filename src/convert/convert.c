@@ -6,6 +6,7 @@
 #include "kv/engine.h"
 #include "report.h"
 #include "runtime/runtime.h"
+#include "write_gguf.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -34,6 +35,8 @@ static qn_status check_options(const quern_convert_options *o)
 {
     if (o->to && strcmp(o->to, "mlx") && strcmp(o->to, "gguf"))
         return bad("to", "expected mlx or gguf");
+    if (o->to && !strcmp(o->to, "gguf") && o->quantize)
+        return bad("to", "gguf: quantize a directory first");
     if (o->quantize && o->dequantize)
         return bad("dequantize", "not together with quantization");
     if (o->shard_size < 1 << 20)
@@ -130,6 +133,18 @@ static qn_status write_directory(job *j)
     return status;
 }
 
+static bool is_gguf(const quern_convert_options *o)
+{
+    return o->to && !strcmp(o->to, "gguf");
+}
+
+static qn_status write_file(job *j, const qn_buf *head)
+{
+    qn_status status = qn_place_room(&j->place, j->bytes);
+    return status ? status
+                  : qn_gguf_write(&j->source, head, j->place.work, step, j);
+}
+
 /* The audit of a configuration that the runtime does not know comes before
  * gigabytes are written. */
 static qn_status check_family(const qn_origin *s)
@@ -137,7 +152,8 @@ static qn_status check_family(const qn_origin *s)
     return qn_model_check_family(s->weights, qn_str_of(s->arch));
 }
 
-static qn_status run(job *j, const char *source, const char *destination)
+static qn_status run(job *j, qn_buf *head, const char *source,
+                     const char *destination)
 {
     const quern_convert_options *o = j->options;
     qn_status status = check_options(o);
@@ -149,13 +165,15 @@ static qn_status run(job *j, const char *source, const char *destination)
         status = check_family(&j->source);
     if (!status)
         status = qn_recipe_apply(&j->source, o);
+    if (!status && is_gguf(o))
+        status = qn_gguf_plan(head, &j->source, &j->bytes);
     if (!status && o->exact)
         status = check_exact(&j->source);
     if (!status)
-        status =
-            qn_place_begin(&j->place, source, destination, true, o->overwrite);
+        status = qn_place_begin(&j->place, source, destination, !is_gguf(o),
+                                o->overwrite);
     if (!status)
-        status = write_directory(j);
+        status = is_gguf(o) ? write_file(j, head) : write_directory(j);
     if (!status && !o->unchecked)
         status = audit(&j->source, j->place.work);
     return status ? status : qn_place_commit(&j->place);
@@ -186,7 +204,8 @@ quern_status quern_convert(const char *source, const char *destination,
     quern_convert_options_init(&defaults);
     job j = {.options = options ? options : &defaults};
     double began = qn_now();
-    qn_status status = run(&j, source, destination);
+    qn_buf head = QN_BUF_INIT; /* of a GGUF file */
+    qn_status status = run(&j, &head, source, destination);
     if (!status)
         warn_again(&j);
     if (!status && report)
@@ -194,6 +213,7 @@ quern_status quern_convert(const char *source, const char *destination,
                                    j.files, qn_now() - began);
     qn_error kept;
     qn_error_save(&kept);
+    qn_buf_free(&head);
     qn_place_end(&j.place);
     qn_origin_clear(&j.source);
     qn_error_restore(&kept);

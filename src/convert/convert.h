@@ -6,6 +6,7 @@
  *   rows.c     reads rows of an item, whatever their form, as floats
  *   recipe.c   which items are packed, and how: defaults, recipes, overrides
  *   write_st.c items into the safetensors files of a model directory
+ *   write_gguf.c  items into a GGUF file, behind what gguf_head.c makes
  *   settings.c config.json and the files beside it
  *   place.c    a temporary sibling of the destination, and its renaming
  *   convert.c  the order of all this
@@ -68,6 +69,7 @@ typedef struct qn_item {
     bool wide;       /* QN_PACK: scales are float32 */
     bool inexact;    /* values change although nobody asked for that */
     bool undivided;  /* it would be packed if the group divided its rows */
+    int gguf_type;   /* in a GGUF file that is written */
     int budget_bits; /* the width that a budget gives it; 0: none */
     qn_out_tensor out[QN_OUT_PARTS];
     int out_count;

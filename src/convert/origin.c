@@ -178,7 +178,8 @@ static bool is_plain_gguf(int type)
 static qn_status add_item(qn_origin *s, qn_weight *w)
 {
     qn_item *item = &s->items[s->count++];
-    *item = (qn_item){.name = w->name, .main = w, .gguf = s->gguf != NULL};
+    *item = (qn_item){
+        .name = w->name, .main = w, .gguf = s->gguf != NULL, .gguf_type = -1};
     /* A directory's names are kept, so that others know them, too. */
     item->written = s->gguf ? qn_str_of(w->name) : w->original;
     if (ends_with(w->name, ".weight")) {

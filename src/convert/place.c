@@ -103,11 +103,14 @@ static qn_status check_place(const qn_place *p, const char *source,
     return check_replaceable(p->path, p->dir);
 }
 
-/* Fills the six letters at the end of `work`; the mode follows the umask. */
+#define SUFFIX ".gguf"
+
+/* Fills the six letters at the end of `work`, or before its suffix; the mode
+ * follows the umask. */
 static bool make_sibling(char *work, bool dir)
 {
     enum { TRIES = 64, LETTERS = 6 };
-    char *end = work + strlen(work) - LETTERS;
+    char *end = work + strlen(work) - LETTERS - (dir ? 0 : strlen(SUFFIX));
     for (int i = 0; i < TRIES; i++) {
         uint8_t random[LETTERS];
         if (getrandom(random, sizeof random, 0) != sizeof random)
@@ -136,7 +139,9 @@ qn_status qn_place_begin(qn_place *p, const char *source, const char *path,
         return qn_fail(QN_E_ARG, "the destination is empty");
     p->path = trimmed(path);
     qn_buf name = QN_BUF_INIT;
-    qn_buf_printf(&name, "%s.part-XXXXXX", p->path ? p->path : "");
+    /* What it is shows in its name: the audit opens it under that one. */
+    qn_buf_printf(&name, "%s.part-XXXXXX%s", p->path ? p->path : "",
+                  dir ? "" : SUFFIX);
     p->work = qn_buf_take(&name);
     if (!p->path || !p->work)
         return QN_E_NOMEM;

@@ -21,6 +21,10 @@ static void kind_name(char out[64], const qn_item *item)
 
 static void form_name(char out[32], const qn_item *item)
 {
+    if (item->gguf_type >= 0) {
+        snprintf(out, 32, "%s", qn_gguf_type_name(item->gguf_type));
+        return;
+    }
     const qn_quant *q = item->out_count > 1 && item->action == QN_KEEP
                             ? &item->from
                             : &item->quant;
@@ -33,7 +37,7 @@ static void form_name(char out[32], const qn_item *item)
 
 static uint64_t item_bytes(const qn_item *item)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = item->gguf_type >= 0 ? item->out[0].size : 0;
     for (int i = 0; i < item->out_count; i++)
         bytes += item->out[i].size;
     return bytes;

@@ -26,10 +26,7 @@ static const struct {
     {"starcoder2", "starcoder2", "Starcoder2ForCausalLM"},
 };
 
-static const struct {
-    const char *tail, *key;
-    bool real;
-} keys[] = {
+static const qn_settings_key keys[] = {
     {"embedding_length", "hidden_size", false},
     {"block_count", "num_hidden_layers", false},
     {"feed_forward_length", "intermediate_size", false},
@@ -48,6 +45,12 @@ static const struct {
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size",
      false},
 };
+
+const qn_settings_key *qn_settings_keys(size_t *count)
+{
+    *count = sizeof keys / sizeof *keys;
+    return keys;
+}
 
 /* Literal members of one model_type. */
 static const struct {

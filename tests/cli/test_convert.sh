@@ -223,4 +223,39 @@ python3 "$root/tests/cli/make_gguf.py" "$tiny" "$scratch/odd.gguf" \
 fails 4 "'odd' is not supported" convert "$scratch/odd.gguf" "$scratch/x"
 check "nothing is left of it" [ ! -e "$scratch/x" ]
 
+# ---- to GGUF ----
+
+q convert "$tiny" "$scratch/made.gguf" --to gguf --json
+check "to GGUF" code_is 0
+check "its types" json "{(m['kind'], m['form']) for m in d['modules']} >=
+    {('q_proj', 'F32'), ('norm', 'F32')} and d['inexact'] == []"
+greedy "$tiny" >"$scratch/a"
+greedy "$scratch/made.gguf" >"$scratch/b"
+check "it says the same" cmp -s "$scratch/a" "$scratch/b"
+q convert "$scratch/made.gguf" "$scratch/back"
+check "and back again" same_tensors "$tiny" "$scratch/back"
+printf '{"text": "Hello world", "ids": [259, 269]}\n' >"$scratch/ids"
+q eval "$scratch/made.gguf" --task tokenizer --data "$scratch/ids" --json
+check "its tokenizer" json "d['metrics']['equal'] == 1"
+q quantize "$tiny" "$scratch/q4" --group-size 32 --overwrite
+q convert "$tiny" "$scratch/f16" --dtype f16 --overwrite
+q quantize "$scratch/f16" "$scratch/q4" --group-size 32 --overwrite
+q convert "$scratch/q4" "$scratch/q4.gguf" --to gguf --exact --json
+check "4-bit groups with float16 scales are Q4_1, exactly" json "('q_proj',
+    'Q4_1') in {(m['kind'], m['form']) for m in d['modules']}"
+q convert "$scratch/q4.gguf" "$scratch/q4-back" --overwrite
+q convert "$scratch/q4" "$scratch/p1" --dequantize --dtype f32 --overwrite
+q convert "$scratch/q4-back" "$scratch/p2" --dequantize --dtype f32 --overwrite
+greedy "$scratch/p1" >"$scratch/a"
+greedy "$scratch/p2" >"$scratch/b"
+check "which say the same" cmp -s "$scratch/a" "$scratch/b"
+fails 4 "is a GGUF file already" convert "$scratch/q4.gguf" "$scratch/x.gguf" \
+    --to gguf
+fails 2 "quantize a directory first" convert "$tiny" "$scratch/x.gguf" \
+    --to gguf --quantize
+q quantize "$tiny" "$scratch/q6" --bits 6 --group-size 32 --overwrite
+fails 4 "can't be kept exactly" convert "$scratch/q6" "$scratch/x.gguf" \
+    --to gguf --exact
+check "nothing is left of what failed" [ ! -e "$scratch/x.gguf" ]
+
 finish
