@@ -160,6 +160,7 @@ static qn_status make_header(header *h, const qn_kv_cache *cache, int length,
         status = add_device(h);
     h->tail = h->count;
     add_number(h, "tokens", length);
+    add_number(h, "budget", cache->budget);
     for (size_t i = 0; i < h->made && !status; i++)
         status = qn_buf_status(&h->texts[i]);
     return status;
@@ -406,6 +407,19 @@ static qn_status read_length(int *out, const qn_kv_cache *cache,
     return QN_OK;
 }
 
+/* What the sequence was to become is part of what it is. */
+static qn_status set_budget(qn_kv_cache *cache, const source *from)
+{
+    const char *text = field(from, "budget");
+    int value = 0, end = 0;
+    if (!text || sscanf(text, "%9d%n", &value, &end) != 1 || text[end] ||
+        value < 0)
+        return qn_fail(QN_E_FORMAT, "saved KV cache: budget is %s",
+                       text ? text : "missing");
+    qn_kv_cache_set_budget(cache, value);
+    return QN_OK;
+}
+
 /* A cache that is packed from some length on is saved as it is.  At just that
  * length both can be. */
 static qn_status set_packed(qn_kv_cache *cache, const source *from, int length)
@@ -563,6 +577,8 @@ static qn_status restore(qn_kv_cache *cache, source *from, int32_t **ids,
     qn_status status = read_length(&length, cache, from);
     if (!status)
         status = set_packed(cache, from, length);
+    if (!status)
+        status = set_budget(cache, from);
     if (!status)
         status = make_header(&h, cache, length, facts, count);
     if (!status)

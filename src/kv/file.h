@@ -6,9 +6,10 @@
  * v_packed, v_scale), or "conv" and "state" of a recurrent one.  Of a layer
  * with a window those tokens are there that the next one sees, in whole blocks
  * of 128.  Its metadata has "format" (quern-kv-1), what the caller knows of the
- * model, "layers", "kind" (what each layer stores and how), "tokens", what
- * computed it (release, MLX version, device and instruction set: other last
- * bits, so another continuation), and a checksum (CRC-64) over all of it. */
+ * model, "layers", "kind" (what each layer stores and how), "tokens",
+ * "budget" (qn_kv_cache_set_budget), what computed it (release, MLX version,
+ * device and instruction set: other last bits, so another continuation), and a
+ * checksum (CRC-64) over all of it. */
 #ifndef QN_KV_FILE_H
 #define QN_KV_FILE_H
 

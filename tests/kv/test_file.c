@@ -129,10 +129,12 @@ static void check_kind(const char *kind, int start, int length)
         done += count;
     }
     fill_ids(ids, length);
+    qn_kv_cache_set_budget(one, 777);
     check_status(qn_kv_cache_save(one, path, ids, facts, FACTS, stream), QN_OK);
     check_status(qn_kv_cache_load(other, path, &found, facts, FACTS, stream),
                  QN_OK);
     assert_int_equal(qn_kv_cache_length(other), length);
+    assert_int_equal(qn_kv_cache_budget(other), 777);
     assert_memory_equal(found, ids, (size_t)length * sizeof *ids);
     qn_free(found);
     for (int i = 0; i < 2; i++) {

@@ -254,6 +254,8 @@ static int panel_experts(const qn_kernel_args *args, const void *user)
     job j = {.experts = 0};
     if (open_job(&j, args))
         return 1;
+    if (!j.pairs)
+        return 0;
     bool good = plan(&j);
     if (good) {
         args->parallel(args->ctx, j.ntiles, make_tile, &j);
