@@ -1,5 +1,6 @@
 /* convert.c: `quern convert` and `quern quantize`. */
 #include "cli.h"
+#include "sample.h"
 
 #include "base/file.h"
 
@@ -115,8 +116,57 @@ static void add_summary(qn_buf *out, const qn_json *d)
                   number(d, "source_bytes") / (1 << 20), number(d, "seconds"));
 }
 
+/* ---- what it costs ---- */
+
+/* The divergence of the result from the source on a text: the report of
+ * quern_eval, which the caller frees.  NULL: it can't be told, with a
+ * warning. */
+static char *compare(qn_cli *cli, const char *source, const char *result)
+{
+    quern_model *one = NULL, *other = NULL;
+    quern_options options;
+    quern_eval_options o;
+    quern_error error;
+    char *report = NULL;
+    quern_options_init(&options);
+    quern_eval_options_init(&o);
+    o.task = "kl";
+    o.data = qn_sample_text;
+    o.size = strlen(qn_sample_text);
+    quern_status status = quern_model_load(&one, source, &options, &error);
+    if (!status)
+        status = quern_model_load(&other, result, &options, &error);
+    o.reference = one;
+    if (!status)
+        status = quern_eval(other, &o, &report, &error);
+    if (status) {
+        char text[QUERN_ERROR_SIZE + 64];
+        snprintf(text, sizeof text, "the two can't be compared: %s",
+                 error.message);
+        qn_cli_log(cli, QUERN_LOG_WARN, text);
+    }
+    quern_model_free(other);
+    quern_model_free(one);
+    return report;
+}
+
+/* Adds "quality" to the report: the metrics of the comparison. */
+static void add_quality(qn_json_writer *w, const char *quality)
+{
+    qn_json_doc *doc;
+    if (!quality || qn_json_parse(&doc, qn_str_of(quality), 0))
+        return;
+    const qn_json *metrics = qn_json_get(qn_json_root(doc), "metrics");
+    if (metrics) {
+        qn_json_write_key(w, "quality");
+        qn_json_write_value(w, metrics);
+    }
+    qn_json_doc_free(doc);
+}
+
 /* The report as a document of this command. */
-static void add_json(qn_buf *out, const qn_json *d, const char *command)
+static void add_json(qn_buf *out, const qn_json *d, const char *command,
+                     const char *quality)
 {
     char schema[32];
     qn_json_writer w;
@@ -132,10 +182,11 @@ static void add_json(qn_buf *out, const qn_json *d, const char *command)
         qn_json_write_key(&w, key);
         qn_json_write_value(&w, &d->items[i]);
     }
+    add_quality(&w, quality);
     qn_json_write_object_end(&w);
 }
 
-static int show(const qn_cli *cli, const char *report)
+static int show(const qn_cli *cli, const char *report, const char *quality)
 {
     const qn_arg *file = &cli->args.flag[QN_FLAG_REPORT];
     qn_json_doc *doc;
@@ -145,7 +196,7 @@ static int show(const qn_cli *cli, const char *report)
     qn_buf out = QN_BUF_INIT;
     int code = QN_EXIT_OK;
     if (file->given) {
-        add_json(&out, qn_json_root(doc), cli->command);
+        add_json(&out, qn_json_root(doc), cli->command, quality);
         qn_buf_add_char(&out, '\n');
         status = qn_buf_status(&out);
         if (!status)
@@ -156,7 +207,7 @@ static int show(const qn_cli *cli, const char *report)
         code = qn_cli_fail_status(cli, status, NULL);
         qn_buf_free(&out);
     } else if (cli->json) {
-        add_json(&out, qn_json_root(doc), cli->command);
+        add_json(&out, qn_json_root(doc), cli->command, quality);
         code = qn_out_json(cli, &out);
     } else {
         add_summary(&out, qn_json_root(doc));
@@ -181,7 +232,13 @@ static int run(qn_cli *cli, bool quantize)
         quern_convert(source, cli->args.words[1], &options, &report, &error);
     if (w.phase)
         qn_progress_end(&w.progress);
-    int code = done ? qn_cli_fail_error(cli, &error) : show(cli, report);
+    qn_cli_watch_calls(false);
+    char *quality = NULL;
+    if (!done && cli->args.flag[QN_FLAG_REPORT].given)
+        quality = compare(cli, source, cli->args.words[1]);
+    int code =
+        done ? qn_cli_fail_error(cli, &error) : show(cli, report, quality);
+    quern_free(quality);
     quern_free(report);
     quern_free(source);
     return code;

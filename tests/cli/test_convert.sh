@@ -71,6 +71,9 @@ check "JSON" json "d['schema'] == 'quern.quantize/1' and d['files'] == 1 and
     {'kind': 'q_proj', 'form': 'affine 4-bit g32', 'count': 2,
      'parameters': 2048, 'bytes': 1536} in d['modules']"
 check "--report is the same" cmp -s "$scratch/out" "$scratch/report"
+check "and says how far the result is from the source" json \
+    "0 < d['quality']['kl'] < d['quality']['kl_p99'] and
+     0 < d['quality']['top1'] <= 1"
 check "config.json" python3 -c "
 import json
 c = json.load(open('$scratch/json/config.json'))
