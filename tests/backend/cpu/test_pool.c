@@ -155,6 +155,26 @@ static void test_ranges_cover_everything_once(void **state)
     qn_pool_set_threads(0);
 }
 
+/* Also with addresses that are none, and fewer threads than before. */
+static void test_advice_on_what_is_read_next_changes_nothing(void **state)
+{
+    (void)state;
+    static const char some[4096];
+    const void *const from[][QN_POOL_STRETCHES] = {
+        {some, some + 2048}, {NULL, some}, {(const void *)(uintptr_t)64, NULL}};
+    const size_t bytes[][QN_POOL_STRETCHES] = {
+        {2048, 2048}, {SIZE_MAX, 0}, {1 << 20, SIZE_MAX}};
+    for (int i = 0; i < 300; i++) {
+        static counts c;
+        memset(&c, 0, sizeof c);
+        qn_pool_set_threads(1 + i % 5);
+        qn_pool_next(from[i % 3], bytes[i % 3]);
+        qn_pool_run(count_task, &c, 50);
+        assert_true(each_ran(&c, 50, 1));
+    }
+    qn_pool_set_threads(0);
+}
+
 static void test_a_forked_child_computes(void **state)
 {
     (void)state;
@@ -190,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_sleeping_workers_wake),
         cmocka_unit_test(test_thread_count_may_change),
         cmocka_unit_test(test_ranges_cover_everything_once),
+        cmocka_unit_test(test_advice_on_what_is_read_next_changes_nothing),
         cmocka_unit_test(test_a_forked_child_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
