@@ -52,8 +52,7 @@ static void run_head(void *arg, size_t head, void *scratch)
     job.decay = gates;
     job.beta = gates + job.rows;
     job.state += head * size;
-    memcpy(job.state, input(n->args, STATE) + head * size,
-           size * sizeof *job.state);
+    job.before = input(n->args, STATE) + head * size;
     n->run(&job, head, scratch);
 }
 

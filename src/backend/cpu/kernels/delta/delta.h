@@ -23,8 +23,9 @@ typedef struct qn_delta {
     const float *tail;   /* [taps - 1, channels]: the rows before */
     const float *filter; /* [taps, channels] */
     const float *decay, *beta; /* of this head: [rows] */
-    float *state;              /* of this head */
-    float *out;                /* [rows, value_heads, value_dim] */
+    const float *before; /* the head's matrix before the rows; not `state` */
+    float *state;        /* and behind them */
+    float *out;          /* [rows, value_heads, value_dim] */
 } qn_delta;
 
 /* Floats of memory for a head, aligned to 64 bytes. */
