@@ -37,7 +37,8 @@ enum {
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
     /* Those that choose a model themselves when none is given (last.c). */
-    QN_CMD_FINDS = QN_CMD_ANSWER | QN_CMD_BENCH,
+    QN_CMD_FINDS =
+        QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EVAL | QN_CMD_EMBED | QN_CMD_FIT,
     QN_CMD_ALL = 0xffff,
     /* Those that take --config FILE, and those that print JSON. */
     QN_CMD_CONFIGURED = QN_CMD_ALL & ~QN_CMD_DOCTOR,

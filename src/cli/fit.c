@@ -117,7 +117,11 @@ static quern_status ask(view *v, const char *ref, quern_error *error)
     quern_fit_options o = {.machine = &v->machine};
     o.parallel = (int)flag[QN_FLAG_FIT_PARALLEL].whole;
     o.kv = flag[QN_FLAG_FIT_KV].text;
+    ref = qn_config_find_model(v->cli, ref).ref;
     quern_status status = quern_model_load(&model, ref, &options, error);
+    if (status == QUERN_E_NOTFOUND && !*error->where &&
+        flag[QN_FLAG_PULL].on && !qn_cli_pull(v->cli, ref))
+        status = quern_model_load(&model, ref, &options, error);
     if (status)
         return status;
     size_t lengths = v->ctx_count ? v->ctx_count : 1;

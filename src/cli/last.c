@@ -163,13 +163,9 @@ static int choose(qn_cli *cli, char **ref)
 
 int qn_cli_find_model(qn_cli *cli)
 {
-    const qn_arg *prompt = &cli->args.flag[QN_FLAG_PROMPT_WORD];
     int code = choose(cli, &cli->found_model);
     if (code)
         return code;
     qn_status status = qn_args_add_word(&cli->args, cli->found_model);
-    /* It waited for the word in front of it. */
-    if (!status && prompt->given)
-        status = qn_args_add_word(&cli->args, prompt->text);
     return status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
 }

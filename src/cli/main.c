@@ -169,6 +169,15 @@ const char *qn_cli_nearest_command(const char *name)
     return qn_nearest(name, names);
 }
 
+/* No model was given where one is needed. */
+static bool wants_model(const command_row *command, const qn_args *args)
+{
+    return (command->bit & QN_CMD_FINDS) && !args->word_count &&
+           !args->flag[QN_FLAG_SERVER].given &&
+           !args->flag[QN_FLAG_RUNS_HISTORY].on &&
+           !args->flag[QN_FLAG_FIT_ALL].on;
+}
+
 /* `argv` has the words without the command's name. */
 static int dispatch(const command_row *command, int argc, char **argv)
 {
@@ -187,9 +196,7 @@ static int dispatch(const command_row *command, int argc, char **argv)
         set_manners(&cli);
         qn_cli_interruptible(&cli);
         code = status ? qn_cli_fail_status(&cli, status, NULL) : QN_EXIT_OK;
-        if (!code && (command->bit & QN_CMD_FINDS) && !cli.args.word_count &&
-            !cli.args.flag[QN_FLAG_RUNS_HISTORY].on &&
-            !cli.args.flag[QN_FLAG_SERVER].given)
+        if (!code && wants_model(command, &cli.args))
             code = qn_cli_find_model(&cli);
         if (!code)
             code = command->run(&cli);

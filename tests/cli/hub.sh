@@ -24,12 +24,17 @@ hub() {
     : >"$hub_state/requests"
 }
 
+hub_pids=
+
+# hub_start [CERTIFICATE]
 hub_start() {
     mkdir -p "$hub_state"
+    rm -f "$hub_state/url"
     hub
-    python3 "$root/tests/support/hub_server.py" "$hub_state" &
-    hub_pid=$!
-    trap 'kill $hub_pid 2>/dev/null; rm -rf "$scratch"' EXIT
+    python3 "$root/tests/support/hub_server.py" "$hub_state" "$@" &
+    hub_pids="$hub_pids $!"
+    # shellcheck disable=SC2086 # a list
+    trap 'kill $hub_pids 2>/dev/null; rm -rf "$scratch"' EXIT
     hub_tries=0
     while [ ! -f "$hub_state/url" ]; do
         hub_tries=$((hub_tries + 1))

@@ -174,6 +174,10 @@ q_with hi run "$tiny" --max-tokens 1
 check "a model that was used" code_is 0
 q_with hi run --max-tokens 1 --json
 check "is used again" json "d['model'].endswith('models/tiny')"
+q eval --task tokenizer --data /nowhere
+check "eval takes it, too" code_is 3
+q fit --json
+check "so does fit" json "d"
 check "its note is a path" grep -q "^/.*models/tiny$" \
     "$scratch/.local/state/quern/last-model"
 

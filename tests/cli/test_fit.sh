@@ -41,7 +41,7 @@ fails 3 "no such" fit "$scratch/none" --cached
 fails 2 "at most 256" fit "$tiny" --ctx 257 --cached
 fails 2 "kv" fit "$tiny" --kv f17 --cached
 fails 2 "exclude each other" fit "$tiny" --memory 1G --device-spec x
-fails 2 "expected a model, or --all" fit
+fails 2 "no model was given" fit
 fails 2 "expected a model, or --all" fit "$tiny" --all
 
 # ---- the cache ----

@@ -303,6 +303,12 @@ fetch --dir "$scratch/plain"
 check "one that was changed is" cmp -s "$files/model.safetensors" \
     "$scratch/plain/model.safetensors"
 
+fresh '"extra":[{"rfilename":"model-2.safetensors","size":4000000000000000000,"lfs":{"size":4000000000000000000,"sha256":"1111111111111111111111111111111111111111111111111111111111111111"}}]'
+fetch
+check "more than the disk has" code_is 5
+check "is told before anything is fetched" asked "len(r) == 1"
+check "with the reserve" err_has "1 GiB in reserve"
+
 # ---- several at once, and signals ----
 
 fresh '"pace_ms":100'
@@ -342,6 +348,33 @@ check "--offline and there" json "d['path'] == '$snapshot'"
 run env HF_HUB_OFFLINE=1 "$faulty" get t/m
 check "HF_HUB_OFFLINE" code_is 0
 check "nobody was asked" asked "not r"
+
+# ---- proxies and TLS ----
+
+fresh
+run env http_proxy=http://127.0.0.1:1 "$faulty" get t/m --retries 0
+check "a proxy that is not there" code_is 6
+run env http_proxy=http://127.0.0.1:1 NO_PROXY=127.0.0.1 "$faulty" get t/m
+check "NO_PROXY" code_is 0
+if command -v openssl >/dev/null 2>&1; then
+    plain=$HF_ENDPOINT
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+        -keyout "$scratch/key.pem" -out "$scratch/cert.pem" -days 2 \
+        -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 2>/dev/null
+    cat "$scratch/key.pem" "$scratch/cert.pem" >"$scratch/both.pem"
+    hub_start "$scratch/both.pem"
+    fresh
+    fetch --retries 3
+    check "a certificate that nobody signed" code_is 6
+    check "is told" err_has "TLS: "
+    check "and final" [ "$(grep -c 'trying again' "$scratch/err")" -eq 0 ]
+    run env SSL_CERT_FILE="$scratch/cert.pem" "$faulty" get t/m
+    check "SSL_CERT_FILE" code_is 0
+    fresh '"redirect":"cdn"'
+    run env SSL_CERT_FILE="$scratch/cert.pem" "$faulty" get t/m
+    check "https never leads to http" code_is 6
+    HF_ENDPOINT=$plain
+fi
 
 # ---- GGUF ----
 

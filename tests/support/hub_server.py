@@ -28,12 +28,16 @@ Keys of control.json (all but the first two may be left out):
   status          list of [part of the path, code, times, Retry-After or null,
                   X-Error-Code or null]: answers so many times with the code
   search          the reply to a search
+
+With a second argument, a file with a certificate and its key, the hub speaks
+TLS (the second port does not).
 """
 import hashlib
 import http.server
 import json
 import os
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -326,10 +330,16 @@ def main():
     hub = Server(("127.0.0.1", 0), Handler)
     hub.role = "hub"
     hub.cdn_port = cdn.server_address[1]
+    scheme = "http"
+    if len(sys.argv) > 2:
+        scheme = "https"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(sys.argv[2])
+        hub.socket = context.wrap_socket(hub.socket, server_side=True)
     threading.Thread(target=cdn.serve_forever, daemon=True).start()
     url = os.path.join(STATE, "url")
     with open(url + ".new", "w", encoding="utf-8") as f:
-        f.write("http://127.0.0.1:%d" % hub.server_address[1])
+        f.write(scheme + "://127.0.0.1:%d" % hub.server_address[1])
     os.rename(url + ".new", url)
     hub.serve_forever()
 
