@@ -12,8 +12,8 @@ import base64
 import io
 import json
 import pathlib
-import struct
 import sys
+import tempfile
 import unicodedata
 
 import sentencepiece
@@ -313,7 +313,7 @@ def small_rules(path):
 def charsmap(small):
     """The compiled rules, as SentencePiece writes them into a model."""
     if small not in charsmap.made:
-        rules = pathlib.Path("/tmp") / "quern-rules.tsv"
+        rules = pathlib.Path(tempfile.gettempdir()) / "quern-rules.tsv"
         options = {"normalization_rule_name": "nmt_nfkc"}
         if small:
             small_rules(rules)
