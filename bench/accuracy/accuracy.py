@@ -3,10 +3,10 @@
 what each kind of KV cache costs.
 
     accuracy.py [--build DIR] [--model FILE] [--positions N] [--window N]
-                [--kv-window N] [--only modes|kv]
+                [--kv-window N] [--only modes|kv] [--mark NAME]
                 [--llama-logits PROGRAM] [--write docs/accuracy.md]
 
-The reference evaluates a llama-family GGUF file in float64 with numpy: every
+The reference evaluates a GGUF file (llama, gemma3) in float64 with numpy: every
 weight is the file's value, every sum, norm and softmax is float64.  Each mode
 computes the same windows of text, and for each position the Kullback-Leibler
 divergence of its distribution from the reference's is taken, and whether both
@@ -53,16 +53,21 @@ def texts():
 
 
 class Reference:
-    """A llama-family model in float64."""
+    """A model of the llama family in float64."""
+
+    paired = True  # rows of q and k stand in the order of adjacent pairs
+    embed_scale = 1.0
+    window = 0  # of layers that have one
 
     def __init__(self, path):
         reader = gguf.GGUFReader(path)
+        self.arch = reader.get_field("general.architecture").contents()
         self.weights = {
             t.name: gguf.quants.dequantize(t.data, t.tensor_type)
             for t in reader.tensors}
 
         def field(key, default=None):
-            found = reader.get_field(f"llama.{key}")
+            found = reader.get_field(f"{self.arch}.{key}")
             return default if found is None else found.contents()
         self.layers = field("block_count")
         self.heads = field("attention.head_count")
@@ -70,7 +75,10 @@ class Reference:
         self.eps = field("attention.layer_norm_rms_epsilon")
         self.base = field("rope.freq_base", 10000.0)
         self.width = field("embedding_length")
-        self.dim = field("rope.dimension_count", self.width // self.heads)
+        self.dim = field("rope.dimension_count",
+                         field("attention.key_length",
+                               self.width // self.heads))
+        self.window = field("attention.sliding_window", 0)
 
     def weight(self, name):
         return self.weights[name].astype(np.float64)
@@ -79,17 +87,28 @@ class Reference:
         scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
         return x * scale * self.weight(name)
 
-    def turn(self, x):
-        """Rotates adjacent pairs: GGUF files hold q and k for that."""
+    def base_of(self, layer):
+        return self.base
+
+    def window_of(self, layer):
+        return self.window
+
+    def turn(self, x, layer):
         half = np.arange(self.dim // 2)
-        angle = np.arange(len(x))[:, None] * self.base ** (
+        angle = np.arange(len(x))[:, None] * self.base_of(layer) ** (
             -2.0 * half / self.dim)
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-        even, odd = x[..., 0::2], x[..., 1::2]
+        first, second = ((slice(0, None, 2), slice(1, None, 2))
+                         if self.paired else
+                         (slice(0, self.dim // 2), slice(self.dim // 2, None)))
+        a, b = x[..., first], x[..., second]
         out = np.empty_like(x)
-        out[..., 0::2] = even * cos - odd * sin
-        out[..., 1::2] = even * sin + odd * cos
+        out[..., first] = a * cos - b * sin
+        out[..., second] = a * sin + b * cos
         return out
+
+    def norm_heads(self, x, name, layer):
+        return x
 
     def attend(self, x, layer):
         n = len(x)
@@ -98,32 +117,84 @@ class Reference:
                 n, heads, -1)
             for name, heads in (("q", self.heads), ("k", self.kv_heads),
                                 ("v", self.kv_heads)))
-        q, k = self.turn(q), self.turn(k)
+        q, k = (self.turn(self.norm_heads(y, name, layer), layer)
+                for y, name in ((q, "q"), (k, "k")))
         group = self.heads // self.kv_heads
         k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
         scores += np.triu(np.full((n, n), -np.inf), 1)
+        if self.window_of(layer):
+            scores += np.tril(np.full((n, n), -np.inf), -self.window_of(layer))
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
         out = np.einsum("hqk,khd->qhd", scores, v).reshape(n, -1)
         return out @ self.weight(f"blk.{layer}.attn_output.weight").T
 
+    def gate(self, x):
+        return x / (1 + np.exp(-x))
+
     def feed(self, x, layer):
         gate = x @ self.weight(f"blk.{layer}.ffn_gate.weight").T
         up = x @ self.weight(f"blk.{layer}.ffn_up.weight").T
-        gate = gate / (1 + np.exp(-gate)) * up
-        return gate @ self.weight(f"blk.{layer}.ffn_down.weight").T
+        return (self.gate(gate) * up) @ self.weight(
+            f"blk.{layer}.ffn_down.weight").T
+
+    def after(self, x, name):
+        return x
 
     def log_probs(self, ids):
         x = self.weights["token_embd.weight"][ids].astype(np.float64)
+        x = x * self.embed_scale
         for i in range(self.layers):
-            x = x + self.attend(self.norm(x, f"blk.{i}.attn_norm.weight"), i)
-            x = x + self.feed(self.norm(x, f"blk.{i}.ffn_norm.weight"), i)
+            y = self.attend(self.norm(x, f"blk.{i}.attn_norm.weight"), i)
+            x = x + self.after(y, f"blk.{i}.post_attention_norm.weight")
+            y = self.feed(self.norm(x, f"blk.{i}.ffn_norm.weight"), i)
+            x = x + self.after(y, f"blk.{i}.post_ffw_norm.weight")
         x = self.norm(x, "output_norm.weight")
         head = "output.weight"
         if head not in self.weights:
             head = "token_embd.weight"
         return log_softmax(x @ self.weight(head).T)
+
+
+class Gemma3(Reference):
+    """Gemma 3 in float64; the scale of embeddings is in bfloat16, as in its
+    authors' program."""
+
+    paired = False
+
+    def __init__(self, path):
+        super().__init__(path)
+        bits = int(np.float32(np.sqrt(self.width)).view(np.uint32))
+        bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000
+        self.embed_scale = float(np.uint32(bits).view(np.float32))
+
+    def is_global(self, layer):
+        return (layer + 1) % 6 == 0
+
+    def base_of(self, layer):
+        return self.base if self.is_global(layer) else 10000.0
+
+    def window_of(self, layer):
+        return 0 if self.is_global(layer) else self.window
+
+    def norm_heads(self, x, name, layer):
+        return self.norm(x, f"blk.{layer}.attn_{name}_norm.weight")
+
+    def gate(self, x):
+        return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi)
+                                    * (x + 0.044715 * x ** 3)))
+
+    def after(self, x, name):
+        return self.norm(x, name)
+
+
+def reference_of(path):
+    arch = gguf.GGUFReader(path).get_field("general.architecture").contents()
+    kinds = {"llama": Reference, "gemma3": Gemma3}
+    if arch not in kinds:
+        sys.exit(f"accuracy: no float64 evaluation of {arch} models")
+    return kinds[arch](path)
 
 
 def log_softmax(x):
@@ -139,11 +210,27 @@ def tokens(program, model, count):
     return np.frombuffer(out.stdout, "<i4")[:count]
 
 
-class Mode:
-    """A program that writes logits, and what was found of them."""
+class Row:
+    """What was found of a program's distributions beside exact ones."""
+
+    def __init__(self, name):
+        self.name, self.divergence, self.same = name, [], []
+
+    def note(self, exact, found):
+        kl = (np.exp(exact) * (exact - found)).sum(-1)
+        self.divergence.extend(np.maximum(kl, 0))
+        self.same.extend(exact.argmax(-1) == found.argmax(-1))
+
+    def row(self):
+        kl = np.array(self.divergence)
+        return (self.name, kl.mean(), np.quantile(kl, 0.99), np.mean(self.same))
+
+
+class Mode(Row):
+    """A program that writes logits, beside a reference."""
 
     def __init__(self, name, command):
-        self.name, self.divergence, self.same = name, [], []
+        super().__init__(name)
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -159,13 +246,8 @@ class Mode:
 
     def compare(self, ids, exact):
         found = self.log_probs(ids, exact.shape[1])
-        kl = (np.exp(exact) * (exact - found)).sum(-1)
-        self.divergence.extend(np.maximum(kl, 0))
-        self.same.extend(exact.argmax(-1) == found.argmax(-1))
-
-    def row(self):
-        kl = np.array(self.divergence)
-        return (self.name, kl.mean(), np.quantile(kl, 0.99), np.mean(self.same))
+        self.note(exact, found)
+        return found
 
 
 def table(what, rows, positions):
@@ -196,18 +278,34 @@ def logits_of(options, name, dtype, kv, window):
 
 
 def compare_modes(options, ids):
+    reference = reference_of(options.model)
     modes = [logits_of(options, name, dtype, "f32", options.window)
              for name, (dtype, _, _) in MODES.items()]
+    rows = list(modes)
+    peer = None
     if options.llama_logits:
-        modes.append(Mode("llama.cpp", [
+        peer = Mode("llama.cpp", [
             options.llama_logits, options.model, str(options.threads),
-            str(options.window)]))
-    reference = Reference(options.model)
+            str(options.window)])
+        rows.append(peer)
+    # llama.cpp does not round the scale of Gemma's embeddings: it is held to
+    # what it means to compute, too.
+    own = Row("llama.cpp, its own embedding scale")
+    twice = peer and isinstance(reference, Gemma3)
+    if twice:
+        rows.append(own)
     for part in windows(ids, options.window):
         exact = reference.log_probs(part)
         for mode in modes:
             mode.compare(part, exact)
-    return [mode.row() for mode in modes]
+        if peer:
+            found = peer.compare(part, exact)
+        if twice:
+            rounded = reference.embed_scale
+            reference.embed_scale = np.sqrt(reference.width)
+            own.note(reference.log_probs(part), found)
+            reference.embed_scale = rounded
+    return [row.row() for row in rows]
 
 
 def compare_kinds(options, ids):
@@ -240,13 +338,15 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=("modes", "kv"))
     parser.add_argument("--llama-logits", help="beside quern's modes")
+    parser.add_argument("--mark", default="table",
+                        help="which table of the file --only modes replaces")
     parser.add_argument("--write", type=pathlib.Path,
                         help="replace the tables of this file")
     options = parser.parse_args()
     ids = tokens(options.build / "quern-bench-logits", options.model, options.positions)
     bad = []
     parts = {
-        "modes": ("mode", "table", compare_modes,
+        "modes": ("mode", options.mark, compare_modes,
                   {name: row[1:] for name, row in MODES.items()}),
         "kv": ("KV cache", "kv", compare_kinds, KIND_BOUNDS),
     }

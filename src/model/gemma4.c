@@ -279,6 +279,26 @@ static void gemma4_free(void *state)
     qn_free(m);
 }
 
+/* GGUF files may leave it out. */
+static bool has_scalar(const qn_loader *l, int i)
+{
+    char name[80];
+    snprintf(name, sizeof name, "model.layers.%d.layer_scalar.weight", i);
+    return !l->config->gguf || qn_loader_has(l, name);
+}
+
+/* Values are keys where the configuration says so, or, in GGUF files, where
+ * there is no matrix for them. */
+static bool has_values(const qn_loader *l, int i)
+{
+    const qn_config *c = l->config;
+    char name[80];
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.v_proj.weight", i);
+    return c->gguf
+               ? qn_loader_has(l, name)
+               : !((const gemma4_config *)c->extra)->same || c->layer[i].window;
+}
+
 static qn_status load_norms(qn_loader *l, layer_weights *w, int i)
 {
     const qn_config *c = l->config;
@@ -295,7 +315,8 @@ static qn_status load_norms(qn_loader *l, layer_weights *w, int i)
         {&w->after_mlp, c->hidden, "post_feedforward_layernorm.weight"},
         {&w->q_norm, s->head_dim, "self_attn.q_norm.weight"},
         {own ? &w->k_norm : NULL, s->head_dim, "self_attn.k_norm.weight"},
-        {&w->scalar, 1, "layer_scalar"},
+        {has_scalar(l, i) ? &w->scalar : NULL, 1,
+         c->gguf ? "layer_scalar.weight" : "layer_scalar"},
     };
     qn_status status = QN_OK;
     for (size_t n = 0; n < sizeof all / sizeof *all && !status; n++)
@@ -335,10 +356,8 @@ static qn_status group_attention(qn_loader *l, layer_weights *w)
 static qn_status load_matrices(qn_loader *l, layer_weights *w, int i)
 {
     const qn_config *c = l->config;
-    const gemma4_config *g = c->extra;
     const qn_layer_config *s = &c->layer[i];
-    bool own = s->kv_from == i;
-    bool values = own && !(g->same && !s->window);
+    bool own = s->kv_from == i, values = own && has_values(l, i);
     int h = c->hidden, width = c->heads * s->head_dim;
     int kv = s->kv_heads * s->head_dim, inner = s->intermediate;
     const struct {
@@ -392,8 +411,9 @@ static qn_status load_experts(qn_loader *l, expert_weights *w, int i)
         int size;
         const char *name;
     } vectors[] = {
-        {&w->scale, h, "router.scale"},
-        {&w->each, c->moe.count, "router.per_expert_scale"},
+        {&w->scale, h, c->gguf ? "router.proj.scale" : "router.scale"},
+        {&w->each, c->moe.count,
+         c->gguf ? "experts.down_proj.scale" : "router.per_expert_scale"},
         {&w->before, h, "pre_feedforward_layernorm_2.weight"},
         {&w->after, h, "post_feedforward_layernorm_2.weight"},
         {&w->after_mlp, h, "post_feedforward_layernorm_1.weight"},
@@ -408,7 +428,7 @@ static qn_status load_experts(qn_loader *l, expert_weights *w, int i)
              i);
     bool fused = qn_loader_has(l, name);
     const char *down =
-        fused ? "experts.down_proj" : "experts.switch_glu.down_proj";
+        fused || c->gguf ? "experts.down_proj" : "experts.switch_glu.down_proj";
     if (!status && fused)
         status = load_expert(l, &w->gate_up, 2 * inner, h, i,
                              "experts.gate_up_proj");
@@ -590,7 +610,8 @@ static mlx_array run_layers(const gemma4 *m, nn *c, mlx_array ids, nn_rows rows)
             x = nn_add(c, x,
                        ple_apply(c, &m->ple, &m->layer[i].ple, i, x, inputs,
                                  m->dtype));
-        x = nn_mul(c, x, m->layer[i].scalar);
+        if (m->layer[i].scalar.ctx)
+            x = nn_mul(c, x, m->layer[i].scalar);
     }
     return x;
 }
@@ -621,6 +642,25 @@ static bool gemma4_tied(const void *state)
 /* Keys of layers that share them may be there, too. */
 static const char *const ignored[] = {"rotary_emb.", "self_attn.v_norm", NULL};
 
+static const qn_tensor_name names[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"layer_output_scale", "layer_scalar"},
+    {"ffn_gate_inp", "router.proj"},
+    {"ffn_gate_up_exps", "experts.gate_up_proj"},
+    {"ffn_gate_exps", "experts.switch_glu.gate_proj"},
+    {"ffn_up_exps", "experts.switch_glu.up_proj"},
+    {"ffn_down_exps", "experts.down_proj"},
+    {NULL, NULL},
+};
+
 static const char *const modules[] = {
     "input_layernorm",
     "post_attention_layernorm",
@@ -641,6 +681,7 @@ const qn_family qn_family_gemma4 = {
     .configure = gemma4_configure,
     .check = gemma4_check,
     .varied = true,
+    .gguf_names = names,
     .load = gemma4_load,
     .free = gemma4_free,
     .forward = gemma4_forward,

@@ -207,6 +207,7 @@ ROWS += [
             **small(head_dim=32, tie_word_embeddings=True)),
 ]
 
+# Keys that later layers share, layers with wider heads, inputs of layers.
 GEMMA4 = dict(GEMMA3_TEXT, num_hidden_layers=6, global_head_dim=64,
               hidden_size_per_layer_input=16, vocab_size_per_layer_input=300,
               num_kv_shared_layers=0, final_logit_softcapping=6.0,
@@ -344,4 +345,17 @@ ROWS += [
                   "rope.scaling.original_context_length": ("uint32", 32),
                   "expert_feed_forward_length": ("uint32", 32)},
             **GPT_OSS), "split": True, "rules": GPT_OSS_RULES},
+]
+
+GEMMA3N = {k: v for k, v in GEMMA4.items() if k != "global_head_dim"}
+ROWS += [
+    hf("gemma3n", "gemma3n_text", dtype="F32",
+       rules=(("correct_output_scale", ["floats", -8, 1]),
+              ("correction_coefs", ["floats", -9, 0]),
+              ("prediction_coefs", ["floats", -10, 0]),
+              ("modality_router", ["floats", -4, 0])) + RULES4,
+       **{**GEMMA3N, "num_kv_shared_layers": 2, "laurel_rank": 8,
+          "vocab_size_per_layer_input": 290,
+          "activation_sparsity_pattern": [0.6, 0.0, 0.3, 0.0, 0.0, 0.0],
+          "intermediate_size": [96, 96, 80, 96, 96, 96]}),
 ]
