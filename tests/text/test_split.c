@@ -186,9 +186,9 @@ static void test_classes_agree_with_another_reading_of_unicode(void **state)
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
         mark_class(classes[i].pattern, qn_buf_str(&text), classes[i].bit,
                    marks);
-    const unsigned compared =
-        QN_UC_LETTER | QN_UC_MARK | QN_UC_NUMBER | QN_UC_SPACE |
-        QN_UC_TITLE | QN_UC_LOWER | QN_UC_NONSPACING;
+    const unsigned compared = QN_UC_LETTER | QN_UC_MARK | QN_UC_NUMBER |
+                              QN_UC_SPACE | QN_UC_TITLE | QN_UC_LOWER |
+                              QN_UC_NONSPACING;
     size_t differ = 0;
     for (uint32_t code = 0; code < CODES; code++) {
         unsigned found = qn_uc_class(code) & compared;
@@ -304,7 +304,9 @@ static void test_pieces_of_some_texts(void **state)
     check_pieces("qwen2", "12 \tx\n\n\n 'LLama", "1|2| |\tx|\n\n\n| '|LLama");
     check_pieces("tekken", "HelloWorld XMLParser's 12 !!//\n/a \n b",
                  "Hello|World| XMLParser|'s| |1|2| !!//\n/|a| \n| b");
-    check_pieces("gpt-4o", "HelloWORLD'S don't 1234 \xe4\xb8\xad" "AB",
+    check_pieces("gpt-4o",
+                 "HelloWORLD'S don't 1234 \xe4\xb8\xad"
+                 "AB",
                  "Hello|WORLD'S| don't| |123|4| \xe4\xb8\xad|AB");
     check_pieces("qwen35", "e\xcc\x81t\xcc\x81!", "e\xcc\x81t\xcc\x81|!");
 }
