@@ -238,8 +238,7 @@ void qn_edit_free(qn_edit *e)
         e->lib.history_end(e->history);
     if (e->line)
         e->lib.el_end(e->line);
-    if (e->lib.handle)
-        dlclose(e->lib.handle);
+    /* The library stays loaded: it keeps things of its own. */
     if (the_edit == e)
         the_edit = NULL;
     qn_free(e);
