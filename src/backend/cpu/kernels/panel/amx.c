@@ -3,20 +3,19 @@
  * One tile instruction multiplies 16 rows of bytes with 16 columns of codes and
  * sums over a unit: the rows are the high and the low bytes of 8 rows of x, the
  * columns the 16 rows of the panel.  The integers are those of every other
- * kernel, and so are the floats made of them.  Only full tiles and units of 32
- * go this way: fewer rows wait for memory, whatever multiplies them, and units
- * of 16 would leave three quarters of the multipliers idle (0.9 of VNNI's
- * speed).
+ * kernel, and so are the floats made of them.  Only full tiles go this way:
+ * fewer rows wait for memory, whatever multiplies them.
  *
  * A tile is loaded from memory alone, so codes become bytes first, some steps
  * ahead: a load right behind the stores that it reads waits for them (half the
- * speed, measured).  The sums of two steps are taken from tiles while the next
- * two are multiplied.
+ * speed, measured).  Units are in three stages at a time: four whose sums are
+ * in tiles, four whose sums are in memory, and the rest of those is floats.  A
+ * tile that goes to memory right after its product costs 29 cycles a product,
+ * one that goes four products later 23 (16 are the multiplication).
  *
- * What bounds it: 117 to 132 GMAC/s a core of a Xeon of the Sapphire Rapids
- * kind, where VNNI has 97 to 103.  Of about 90 cycles a step, tile instructions
- * alone take 46 (16 of them the multiplication: loads and stores of tiles are
- * the rest), and what makes floats of the sums 30 more. */
+ * What bounds it: 160 to 185 GMAC/s a core of a Xeon of the Sapphire Rapids
+ * kind, where VNNI has 97 to 103; units of 16 have 95.  Of about 66 cycles a
+ * step, what makes floats of the sums takes 20, and nothing hides them. */
 #include "panel.h"
 #include "vnni.h"
 
@@ -33,10 +32,11 @@
 #include "panel.inc"
 
 enum {
-    STEP_WORDS = QN_PANEL_QUADS * 2 * QN_PANEL_TILE, /* of a tile of x */
-    STEP_BYTES = QN_PANEL_STEP * QN_PANEL_ROWS,      /* of codes as bytes */
-    RING = 16,       /* steps whose codes are kept as bytes */
-    AHEAD = RING / 2 /* how long before they are read */
+    UNIT_ROWS = 2 * QN_PANEL_TILE, /* of a tile of x: high bytes, low bytes */
+    STEP_BYTES = QN_PANEL_STEP * QN_PANEL_ROWS, /* of codes as bytes */
+    RING = 16,        /* steps whose codes are kept as bytes */
+    AHEAD = RING / 2, /* how long before they are read */
+    TURNS = 4         /* units whose sums are in tiles, and as many in memory */
 };
 
 /* The operand of LDTILECFG (Intel's manual, volume 1, "Tile configuration"). */
@@ -46,46 +46,33 @@ typedef struct tile_shapes {
     uint8_t rows[16];
 } tile_shapes;
 
-/* Tile registers, two of each kind; numbers, for they become instructions'
- * text. */
+/* Tile registers; numbers, for they become instructions' text. */
 #define SUMS0 0
 #define SUMS1 1
-#define ROWS0 2
-#define ROWS1 3
-#define CODES0 4
-#define CODES1 5
+#define SUMS2 2
+#define SUMS3 3
+#define ROWS0 4
+#define ROWS1 5
+#define ROWS2 4
+#define ROWS3 5
+#define CODES0 6
+#define CODES1 7
+#define CODES2 6
+#define CODES3 7
 
-static void shape_tiles(void)
+static void shape_tiles(int unit)
 {
-    enum { BYTES = QN_PANEL_STEP, QUADS = QN_PANEL_QUADS };
+    const uint16_t bytes = (uint16_t)unit;
+    const uint8_t quads = (uint8_t)(unit / 4);
     tile_shapes shapes = {.palette = 1,
-                          .bytes = {64, 64, BYTES, BYTES, 64, 64},
-                          .rows = {16, 16, 16, 16, QUADS, QUADS}};
+                          .bytes = {64, 64, 64, 64, bytes, bytes, 64, 64},
+                          .rows = {16, 16, 16, 16, 16, 16, quads, quads}};
     /* Some compilers believe that only its first bytes are read (GCC 12). */
     __asm__ volatile("" : : "r"(&shapes) : "memory");
     _tile_loadconfig(&shapes);
 }
 
-#define MULTIPLY(n, out, q, codes)                                             \
-    do {                                                                       \
-        _tile_loadd(CODES##n, codes, 64);                                      \
-        _tile_loadd(ROWS##n, q, QN_PANEL_STEP);                                \
-        _tile_zero(SUMS##n);                                                   \
-        _tile_dpbsud(SUMS##n, ROWS##n, CODES##n);                              \
-        _tile_stored(SUMS##n, out, 64);                                        \
-    } while (0)
-
-typedef VI tile_sums[2 * QN_PANEL_TILE]; /* high bytes, low bytes */
-
-VF_INLINE void fold_step(VF acc[QN_PANEL_TILE], const shape *s,
-                         const uint8_t *scales, place x, const tile_sums in)
-{
-    VI sum[QN_PANEL_TILE];
-#pragma GCC unroll 8
-    for (int r = 0; r < QN_PANEL_TILE; r++)
-        sum[r] = (in[r] << 7) + in[QN_PANEL_TILE + r];
-    fold(acc, QN_PANEL_TILE, s, scales, x, sum);
-}
+typedef VI tile_sums[UNIT_ROWS];
 
 /* A step of a panel. */
 typedef struct step_place {
@@ -102,106 +89,139 @@ VF_INLINE void next_step(step_place *p, const shape *s, width w)
     }
 }
 
-VF_INLINE void make_bytes(uint8_t *to, width w, VI table, const uint8_t *at)
-{
-    VI *out = (VI *)(void *)to;
-#pragma GCC unroll 8
-    for (int i = 0; i < QN_PANEL_QUADS; i++)
-        out[i] = values(at, i, w, table);
-}
-
 /* What a full tile's loop works with. */
 typedef struct full {
     width w;
+    int unit;
     const shape *s;
     VI table;
-    size_t steps;
+    size_t steps, units;
     uint8_t (*ring)[STEP_BYTES];
-    step_place make, load; /* steps whose codes become bytes, are multiplied */
-    size_t made, loaded;   /* their numbers */
-    const int32_t *q;      /* of step `loaded` */
+    step_place make; /* the step whose codes become bytes next */
+    size_t made;
+    step_place load; /* the step that is multiplied, if its codes are bytes */
+    const int32_t *q;
+    /* The unit whose sums are added next. */
+    const uint8_t *block, *scales;
+    float *room;
+    place x;
+    size_t t, u, in_group; /* steps into the block, units into the step */
 } full;
 
-VF_INLINE void make_some(full *f, size_t count)
+VF_INLINE void make_bytes(full *f)
 {
-    for (size_t i = 0; i < count && f->made < f->steps; i++) {
-        fetch(f->make.at, (size_t)f->w.bits * 64, AHEAD_MANY);
-        make_bytes(f->ring[f->made++ % RING], f->w, f->table, f->make.at);
-        next_step(&f->make, f->s, f->w);
+    if (f->made == f->steps)
+        return;
+    VI *out = (VI *)(void *)f->ring[f->made++ % RING];
+    fetch(f->make.at, (size_t)f->w.bits * 64, AHEAD_MANY);
+#pragma GCC unroll 8
+    for (int i = 0; i < QN_PANEL_QUADS; i++)
+        out[i] = values(f->make.at, i, f->w, f->table);
+    next_step(&f->make, f->s, f->w);
+}
+
+/* The bytes of the codes of unit `n`, which is the next one. */
+VF_INLINE const uint8_t *unit_bytes(full *f, size_t n)
+{
+    const size_t units = (size_t)(QN_PANEL_STEP / f->unit);
+    size_t in_step = n % units * (size_t)f->unit * QN_PANEL_ROWS;
+    if (f->w.bits != 8) {
+        if (!in_step)
+            make_bytes(f);
+        return f->ring[n / units % RING] + in_step;
+    }
+    const uint8_t *at = f->load.at + in_step;
+    fetch(at, (size_t)f->unit * QN_PANEL_ROWS, AHEAD_MANY);
+    if (n % units + 1 == units)
+        next_step(&f->load, f->s, f->w);
+    return at;
+}
+
+/* The sums of the next unit into acc. */
+VF_INLINE void fold_unit(VF acc[QN_PANEL_TILE], full *f, const tile_sums in)
+{
+    const shape *s = f->s;
+    const size_t units = (size_t)(QN_PANEL_STEP / f->unit);
+    VI sum[QN_PANEL_TILE];
+    if (!f->t && !f->u) {
+        f->scales = f->block;
+        if (s->expand) {
+            expand(f->room, s, f->block, 0);
+            f->scales = (const uint8_t *)f->room;
+        }
+        f->block += s->head + s->steps * (size_t)f->w.bits * 64;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < QN_PANEL_TILE; r++)
+        sum[r] = (in[r] << 7) + in[QN_PANEL_TILE + r];
+    fold(acc, QN_PANEL_TILE, s, f->scales, f->x, sum);
+    f->x.sums += QN_PANEL_TILE;
+    f->in_group += (size_t)f->unit;
+    if (++f->u == units) {
+        f->u = 0;
+        f->x.d += QN_PANEL_TILE;
+        f->t = f->t + 1 == s->steps ? 0 : f->t + 1;
+    }
+    if (f->in_group >= (size_t)s->group) {
+        f->scales += s->set;
+        f->in_group = 0;
     }
 }
 
-/* The next step, on registers that take turns. */
-VF_INLINE void multiply_step(full *f, tile_sums out)
-{
-    if (f->loaded == f->steps)
-        return;
-    const uint8_t *codes =
-        f->w.bits == 8 ? f->load.at : f->ring[f->loaded % RING];
-    if (f->w.bits == 8)
-        fetch(codes, STEP_BYTES, AHEAD_MANY);
-    if (f->loaded++ % 2)
-        MULTIPLY(1, out, f->q, codes);
-    else
-        MULTIPLY(0, out, f->q, codes);
-    f->q += STEP_WORDS;
-    next_step(&f->load, f->s, f->w);
-}
+/* Unit n + i of three kinds: sums that lie in memory are added, those of a
+ * later one go from their tile to memory, and that tile takes the products of
+ * a still later one.  What is below 0 is a number beyond all units. */
+#define TURN(i)                                                                \
+    do {                                                                       \
+        if (n + i - 2 * TURNS < f.units)                                       \
+            fold_unit(acc, &f, sums[i]);                                       \
+        if (n + i - TURNS < f.units)                                           \
+            _tile_stored(SUMS##i, sums[i], 64);                                \
+        if (n + i < f.units) {                                                 \
+            const uint8_t *codes = unit_bytes(&f, n + i);                      \
+            _tile_loadd(ROWS##i, f.q, unit);                                   \
+            _tile_loadd(CODES##i, codes, 64);                                  \
+            _tile_zero(SUMS##i);                                               \
+            _tile_dpbsud(SUMS##i, ROWS##i, CODES##i);                          \
+            f.q += UNIT_ROWS * unit / 4;                                       \
+        }                                                                      \
+    } while (0)
 
-VF_INLINE void full_tile(width w, const shape *s, float *out,
+VF_INLINE void full_tile(width w, int unit, const shape *s, float *out,
                          const uint8_t *panel, place x)
 {
     _Alignas(64) uint8_t ring[RING][STEP_BYTES];
-    _Alignas(64) tile_sums sums[2][2]; /* pairs of steps */
+    _Alignas(64) tile_sums sums[TURNS];
     _Alignas(64) float room[2 * 16 * VF_LANES];
     VF acc[QN_PANEL_TILE];
-    const bool ready = w.bits == 8; /* codes are bytes where they lie */
     const step_place first = {panel + s->head, 0};
+    const size_t steps = (s->blocks - 1) * s->steps + s->last;
     full f = {.w = w,
+              .unit = unit,
               .s = s,
               .table = w.bits == w.value ? (VI){0} : (VI)vi_table(s->table),
-              .steps = (s->blocks - 1) * s->steps + s->last,
+              .steps = steps,
+              .units = steps * (size_t)(QN_PANEL_STEP / unit),
               .ring = ring,
               .make = first,
               .load = first,
-              .q = x.q};
-    const uint8_t *scales = panel;
-    size_t t = 0, in_group = 0; /* steps into the block, elements of a group */
+              .q = x.q,
+              .block = panel,
+              .room = room,
+              .x = x};
 #pragma GCC unroll 8
     for (int r = 0; r < QN_PANEL_TILE; r++)
         acc[r] = vf_zero();
-    if (!ready)
-        make_some(&f, AHEAD);
-    /* The compiler doesn't know that tile loads read. */
-    __asm__ volatile("" : : "r"(ring) : "memory");
-    shape_tiles();
-    multiply_step(&f, sums[0][0]);
-    multiply_step(&f, sums[0][1]);
-    for (size_t i = 0; i < f.steps; i++) {
-        if (i % 2 == 0) {
-            if (!ready)
-                make_some(&f, 2);
-            __asm__ volatile("" : : "r"(ring) : "memory");
-            multiply_step(&f, sums[(i / 2 + 1) % 2][0]);
-            multiply_step(&f, sums[(i / 2 + 1) % 2][1]);
-        }
-        if (!t) {
-            scales = panel;
-            if (s->expand) {
-                expand(room, s, panel, 0);
-                scales = (const uint8_t *)room;
-            }
-            panel += s->head + s->steps * (size_t)w.bits * 64;
-        }
-        fold_step(acc, s, scales, x, sums[i / 2 % 2][i % 2]);
-        x.d += QN_PANEL_TILE;
-        x.sums += QN_PANEL_TILE;
-        t = t + 1 == s->steps ? 0 : t + 1;
-        in_group += QN_PANEL_STEP;
-        if (!t || in_group >= (size_t)s->group) {
-            scales += s->set;
-            in_group = 0;
-        }
+    for (int i = 0; w.bits != 8 && i < AHEAD; i++)
+        make_bytes(&f);
+    shape_tiles(unit);
+    for (size_t n = 0; n < f.units + 2 * TURNS; n += TURNS) {
+        /* The compiler doesn't know that tile loads read. */
+        __asm__ volatile("" : : "r"(ring) : "memory");
+        TURN(0);
+        TURN(1);
+        TURN(2);
+        TURN(3);
     }
     _tile_release();
 #pragma GCC unroll 8
