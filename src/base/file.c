@@ -275,8 +275,26 @@ static void sync_directory_of(char *name)
     }
 }
 
+/* A rename would put a file in the place of /dev/null, or of a link to it. */
+static qn_status check_target(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) || S_ISREG(info.st_mode))
+        return QN_OK;
+    if (S_ISDIR(info.st_mode)) {
+        errno = EISDIR;
+        return fail_errno("replace", path);
+    }
+    qn_status status =
+        qn_fail(QN_E_IO, "cannot replace %s: it is not a regular file", path);
+    return qn_fail_where(status, "%s", path);
+}
+
 qn_status qn_file_begin(qn_file_writer **out, const char *path)
 {
+    qn_status status = check_target(path);
+    if (status)
+        return status;
     size_t length = strlen(path) + 1, sibling_size = length + 32;
     qn_file_writer *w = qn_alloc(sizeof *w + length + sibling_size);
     if (!w)
@@ -286,12 +304,12 @@ qn_status qn_file_begin(qn_file_writer **out, const char *path)
     memcpy(w->path, path, length);
     w->fd = open_sibling(w->sibling, sibling_size, path);
     if (w->fd < 0) {
-        qn_status status = fail_errno("create", w->sibling);
+        status = fail_errno("create", path);
         qn_free(w);
         return status;
     }
-    /* A refusal (a file system without modes) changes no contents. */
     struct stat info;
+    /* A refusal (a file system without modes) changes no contents. */
     if (!lstat(path, &info) && S_ISREG(info.st_mode))
         (void)!fchmod(w->fd, info.st_mode & 0777);
     *out = w;

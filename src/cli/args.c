@@ -684,7 +684,7 @@ int qn_args_find(int commands, const char *name)
 }
 
 qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
-                        size_t min_words, size_t max_words)
+                        size_t min_words, size_t max_words, const char *usage)
 {
     memset(args, 0, sizeof *args);
     qn_status status = parse_words(args, command, argc, argv);
@@ -698,7 +698,7 @@ qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
         return qn_fail(QN_E_ARG, "unexpected argument '%s'",
                        args->words[max_words]);
     if (args->word_count < min_words)
-        return qn_fail(QN_E_ARG, "expected a model; see --help");
+        return qn_fail(QN_E_ARG, "expected %s; see --help", usage);
     return check_pairs(args);
 }
 

@@ -32,7 +32,7 @@ enum {
     QN_CMD_ANSWER = QN_CMD_RUN | QN_CMD_CHAT,
     /* those that load a model */
     QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED | QN_CMD_EVAL,
-    QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED,        /* text from a file */
+    QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED, /* text from a file */
     QN_CMD_MEASURE = QN_CMD_BENCH | QN_CMD_EVAL,
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
@@ -80,11 +80,11 @@ typedef struct qn_args {
 } qn_args;
 
 /* Reads argv[0..argc) (without the command's name) for the command with the
- * bit `command`, taking between min_words and max_words positional arguments.
- * Errors are QN_E_ARG; whether the command line asks for JSON is known then
- * too.  Free with qn_args_free in any case. */
+ * bit `command`, taking between min_words and max_words positional arguments;
+ * `usage` names them.  Errors are QN_E_ARG; whether the command line asks for
+ * JSON is known then too.  Free with qn_args_free in any case. */
 qn_status qn_args_parse(qn_args *args, int command, int argc, char *const *argv,
-                        size_t min_words, size_t max_words);
+                        size_t min_words, size_t max_words, const char *usage);
 void qn_args_free(qn_args *args);
 
 /* What a variable of the environment says in place of a flag that takes one

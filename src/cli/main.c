@@ -182,8 +182,9 @@ static bool wants_model(const command_row *command, const qn_args *args)
 static int dispatch(const command_row *command, int argc, char **argv)
 {
     qn_cli cli = {.command = command->name};
-    qn_status status = qn_args_parse(&cli.args, command->bit, argc, argv,
-                                     command->min_words, command->max_words);
+    qn_status status =
+        qn_args_parse(&cli.args, command->bit, argc, argv, command->min_words,
+                      command->max_words, command->usage);
     set_manners(&cli);
     int code;
     if (!status && cli.args.flag[QN_FLAG_HELP].on) {
@@ -211,7 +212,7 @@ static int no_command(int argc, char **argv, const char *name)
 {
     qn_cli cli = {.command = "", .log_level = QUERN_LOG_WARN};
     qn_status status =
-        qn_args_parse(&cli.args, QN_CMD_HELP, argc, argv, 0, SIZE_MAX);
+        qn_args_parse(&cli.args, QN_CMD_HELP, argc, argv, 0, SIZE_MAX, "");
     int code;
     cli.json = cli.args.flag[QN_FLAG_JSON].on;
     if (name)

@@ -117,6 +117,11 @@ typedef void (*window_fn)(eval *e, const int32_t *ids, size_t count,
 static void each_window(eval *e, const int32_t *ids, size_t count, window_fn fn)
 {
     size_t ctx = (size_t)e->info.ctx;
+    if (ctx < 2) {
+        e->status = qn_fail(QN_E_ARG, "ctx: expected at least 2 tokens, one to "
+                                      "predict another");
+        return;
+    }
     size_t stride =
         e->options->stride > 0 ? (size_t)e->options->stride : DEFAULT_STRIDE;
     stride = stride < ctx ? stride : ctx - 1;
@@ -405,6 +410,10 @@ static void run_kl(eval *e)
         each_text(e, kl_window);
     if (!e->status && !e->count)
         e->status = qn_fail(QN_E_FORMAT, "the data has no two tokens");
+    if (!e->status && e->stored && !e->options->limit &&
+        e->stored_at != e->stored_size)
+        e->status = qn_fail(QN_E_MISMATCH, "%s: it goes on where the data ends",
+                            e->options->logits);
     if (e->status)
         return;
     counted(e, "tokens", e->count);

@@ -233,15 +233,28 @@ static qn_status check_rope(const qn_rope_config *r, int head_dim,
                       "rotary dimensions: expected an even number up to the "
                       "head dimension %d, found %d",
                       head_dim, r->dims);
-    /* Written so that NaN is refused too. */
-    if (!(r->base > 0 && r->base <= 1e12)) {
+    /* Periods grow from pair to pair; YaRN divides by the logarithm. Written so
+     * that NaN is refused too. */
+    bool yarn = r->type == QN_ROPE_YARN;
+    if (!(r->base >= 1 && r->base <= 1e12) || (yarn && r->base == 1)) {
         qn_status status =
             qn_fail(QN_E_FORMAT,
-                    "rope base: expected a positive number, found %g", r->base);
+                    "rope base: expected %s 1, up to 1e12, found "
+                    "%g",
+                    yarn ? "above" : "at least", r->base);
+        return qn_fail_where(status, "%s", path);
+    }
+    if (yarn && !(r->beta_fast > 0 && r->beta_slow > 0)) {
+        qn_status status = qn_fail(
+            QN_E_FORMAT,
+            "rope scaling: beta_fast, beta_slow: expected positive numbers, "
+            "found %g and %g",
+            r->beta_fast, r->beta_slow);
         return qn_fail_where(status, "%s", path);
     }
     bool scaled = r->type == QN_ROPE_LINEAR || r->type == QN_ROPE_LLAMA3 ||
-                  r->type == QN_ROPE_YARN || r->type == QN_ROPE_DYNAMIC;
+                  r->type == QN_ROPE_YARN || r->type == QN_ROPE_DYNAMIC ||
+                  r->type == QN_ROPE_PROPORTIONAL;
     if (scaled && !(r->factor >= 1 && r->factor <= 1e6)) {
         qn_status status = qn_fail(
             QN_E_FORMAT, "rope scaling factor: expected at least 1, found %g",

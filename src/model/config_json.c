@@ -128,8 +128,6 @@ static void read_scaling(qn_source *s, qn_rope_config *rope,
         read_factors(s, &rope->long_factors, scaling, "long_factor",
                      rope->dims / 2);
     }
-    if (rope->type == QN_ROPE_PROPORTIONAL && !rope->factor)
-        rope->factor = 1;
 }
 
 /* The rotated part of a head; `partial` has been read. */
@@ -171,6 +169,18 @@ static const qn_json *read_object(qn_source *s, const char *key)
     return NULL;
 }
 
+/* The parameters of one kind of layers, where each has its own. */
+static const qn_json *read_kind(qn_source *s, const qn_json *parameters,
+                                const char *kind)
+{
+    const qn_json *value = qn_json_get(parameters, kind);
+    if (!value || value->type == QN_JSON_T_OBJECT)
+        return value;
+    if (value->type != QN_JSON_T_NULL)
+        qn_source_wrong(s, kind, "an object", value);
+    return NULL;
+}
+
 /* What older files have: the base beside an object with the scaling. */
 static void read_flat_rope(qn_source *s, qn_config *c, const qn_json *scaling)
 {
@@ -192,8 +202,8 @@ static void read_ropes(qn_source *s, qn_config *c)
     qn_read_bool(s, &rope->traditional, "rope_traditional", NULL);
     const qn_json *parameters = read_object(s, "rope_parameters");
     const qn_json *scaling = read_object(s, "rope_scaling");
-    const qn_json *full = qn_json_get(parameters, "full_attention");
-    const qn_json *sliding = qn_json_get(parameters, "sliding_attention");
+    const qn_json *full = read_kind(s, parameters, "full_attention");
+    const qn_json *sliding = read_kind(s, parameters, "sliding_attention");
     read_flat_rope(s, c, scaling);
     if (parameters && !full && !sliding)
         qn_read_rope(s, rope, parameters, c->head_dim);
@@ -205,6 +215,11 @@ static void read_ropes(qn_source *s, qn_config *c)
     set_dims(s, local, c->head_dim);
     if (sliding)
         qn_read_rope(s, local, sliding, c->head_dim);
+    /* A type may be the family's, with no object in the file. */
+    if (rope->type == QN_ROPE_PROPORTIONAL && !rope->factor)
+        rope->factor = 1;
+    if (local->type == QN_ROPE_PROPORTIONAL && !local->factor)
+        local->factor = 1;
     if (rope->type == QN_ROPE_LLAMA3 && !rope->original_positions)
         rope->original_positions = 8192;
     if ((rope->type == QN_ROPE_YARN || rope->type == QN_ROPE_LONGROPE) &&

@@ -2,6 +2,7 @@
 #include "support/qn_test.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
 static char *dir;
 
@@ -216,6 +217,15 @@ static void test_a_failed_replacement_leaves_nothing_behind(void **state)
     check_status(qn_file_write_atomic(target, "x", 1), QN_E_IO);
     assert_true(qn_path_is_dir(target));
     assert_int_equal(entries(sub), 1);
+    /* Nor a device or a pipe, neither by a link. */
+    char *pipe = path_of("sub2/pipe"), *link = path_of("sub2/link");
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(symlink("pipe", link), 0);
+    check_status(qn_file_write_atomic(pipe, "x", 1), QN_E_IO);
+    check_error(qn_file_write_atomic(link, "x", 1), QN_E_IO, "regular file");
+    assert_int_equal(entries(sub), 3);
+    qn_free(pipe);
+    qn_free(link);
     qn_free(missing);
     qn_free(sub);
     qn_free(target);

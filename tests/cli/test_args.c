@@ -112,7 +112,8 @@ static qn_status parse(qn_args *args, const char *const *words)
     int count = 0;
     while (words[count])
         count++;
-    return qn_args_parse(args, QN_CMD_RUN, count, (char *const *)words, 1, 2);
+    return qn_args_parse(args, QN_CMD_RUN, count, (char *const *)words, 1, 2,
+                         "MODEL");
 }
 
 static void test_words_and_flags_in_any_order(void **state)

@@ -53,6 +53,11 @@ check "--save-logits" code_is 0
 q eval "$four" --task kl --ref "$scratch/logits" --data "$scratch/text" --json
 check "stored probabilities serve as well" json \
     "d['metrics'] == first['metrics']"
+head -n 4 "$scratch/text" >"$scratch/half"
+fails 4 "goes on where the data ends" eval "$four" --task kl \
+    --ref "$scratch/logits" --data "$scratch/half"
+fails 2 "at least 2 tokens" eval "$tiny" --task perplexity \
+    --data "$scratch/text" --ctx 1
 head -c 5000 "$scratch/logits" >"$scratch/short"
 fails 4 "ends before" eval "$four" --task kl --ref "$scratch/short" \
     --data "$scratch/text"

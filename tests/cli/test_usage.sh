@@ -57,6 +57,8 @@ fails 2 "unexpected argument 'x'" version x
 fails 2 "unexpected argument 'x'" show "$tiny" x
 fails 2 "unexpected argument 'y'" run "$tiny" x y
 fails 2 "no model was given" run
+fails 2 "expected SOURCE DEST" convert x
+fails 2 "expected bash|zsh|fish" completion
 fails 2 "no model was given" bench
 fails 2 "--json takes no value" show --json=
 fails 2 "unknown flag --bogus" --bogus

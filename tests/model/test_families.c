@@ -216,6 +216,17 @@ static void test_proportional_periods(void **state)
         assert_true(periods[i] > 1e300);
 }
 
+static void test_gemma_4_turns_by_its_own_rule_without_parameters(void **state)
+{
+    (void)state;
+    qn_config c;
+    check_status(parse(&c, "gemma4_text", "\"rope_parameters\": null"), QN_OK);
+    assert_int_equal(c.rope.type, QN_ROPE_PROPORTIONAL);
+    assert_float_equal(c.rope.base, 1e6, 0);
+    assert_float_equal(c.rope.factor, 1, 0);
+    qn_config_clear(&c);
+}
+
 static void test_other_activations_are_refused(void **state)
 {
     (void)state;
@@ -262,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_dynamic_scaling_lengthens_the_context),
         cmocka_unit_test(test_rotary_choices_depend_on_the_length),
         cmocka_unit_test(test_proportional_periods),
+        cmocka_unit_test(test_gemma_4_turns_by_its_own_rule_without_parameters),
         cmocka_unit_test(test_other_activations_are_refused),
         cmocka_unit_test(test_memory_may_run_out),
     };
