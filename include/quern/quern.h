@@ -887,6 +887,15 @@ typedef struct quern_convert_options {
     void *progress_data;
     void (*log)(void *data, quern_log_level level, const char *text);
     void *log_data;
+    /* Bits per weight of the whole, within 0.05: each module gets a width by
+     * what rounding does to its products on a text (affine only; 0: none). */
+    double target_bpw;
+    /* "rtn" (NULL); "awq": columns are scaled before they are rounded, by the
+     * size of their inputs on the text, and the norms before them back. */
+    const char *method;
+    /* The text for both; NULL: one of 64 KiB that is built in. */
+    const char *calibration;
+    size_t calibration_size;
 } quern_convert_options;
 
 /* Nothing quantized, files of 5 GiB. */

@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "sample.h"
 
+#include "base/alloc.h"
 #include "base/file.h"
 
 #include <stdio.h>
@@ -20,7 +21,10 @@ static bool on_progress(void *data, const char *phase, int64_t done,
     if (!w->phase || strcmp(w->phase, phase) != 0) {
         if (w->phase)
             qn_progress_end(&w->progress);
-        qn_progress_begin(&w->progress, w->cli, phase, "bytes");
+        const char *unit = !strcmp(phase, "write")     ? "bytes"
+                           : !strcmp(phase, "measure") ? "tokens"
+                                                       : "steps";
+        qn_progress_begin(&w->progress, w->cli, phase, unit);
         w->phase = phase;
     }
     qn_progress_set(&w->progress, done, total);
@@ -47,6 +51,9 @@ static void set_options(quern_convert_options *o, work *w)
     o->overrides = flag[QN_FLAG_OVERRIDE].list;
     o->override_count = flag[QN_FLAG_OVERRIDE].list_count;
     o->keep_head = flag[QN_FLAG_KEEP_HEAD].on;
+    o->target_bpw =
+        flag[QN_FLAG_TARGET_BPW].given ? flag[QN_FLAG_TARGET_BPW].real : 0;
+    o->method = flag[QN_FLAG_METHOD].text;
     o->requantize = flag[QN_FLAG_REQUANTIZE].on;
     o->overwrite = flag[QN_FLAG_OVERWRITE].on;
     o->unchecked = flag[QN_FLAG_CHECK].given && !flag[QN_FLAG_CHECK].on;
@@ -217,15 +224,35 @@ static int show(const qn_cli *cli, const char *report, const char *quality)
     return code;
 }
 
+/* The text that --calibration names; the caller frees *out. */
+static qn_status read_calibration(char **out, const qn_cli *cli,
+                                  quern_convert_options *o)
+{
+    enum { LIMIT = 64 << 20 };
+    const qn_arg *file = &cli->args.flag[QN_FLAG_CALIBRATION];
+    *out = NULL;
+    if (!file->given)
+        return QN_OK;
+    qn_status status =
+        qn_file_read(out, &o->calibration_size, file->text, LIMIT);
+    o->calibration = *out;
+    return status;
+}
+
 static int run(qn_cli *cli, bool quantize)
 {
     work w = {.cli = cli};
     quern_convert_options options;
     quern_error error;
-    char *source = NULL, *report = NULL;
-    if (quern_resolve(&source, cli->args.words[0], &error))
-        return qn_cli_fail_error(cli, &error);
+    char *source = NULL, *report = NULL, *sample;
     set_options(&options, &w);
+    qn_status read = read_calibration(&sample, cli, &options);
+    if (read)
+        return qn_cli_fail_status(cli, read, NULL);
+    if (quern_resolve(&source, cli->args.words[0], &error)) {
+        qn_free(sample);
+        return qn_cli_fail_error(cli, &error);
+    }
     options.quantize = quantize || cli->args.flag[QN_FLAG_QUANTIZE].on;
     qn_cli_watch_calls(true);
     quern_status done =
@@ -238,6 +265,7 @@ static int run(qn_cli *cli, bool quantize)
         quality = compare(cli, source, cli->args.words[1]);
     int code =
         done ? qn_cli_fail_error(cli, &error) : show(cli, report, quality);
+    qn_free(sample);
     quern_free(quality);
     quern_free(report);
     quern_free(source);

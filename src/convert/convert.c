@@ -31,6 +31,30 @@ static qn_status bad(const char *name, const char *text)
     return qn_fail_where(status, "%s", name);
 }
 
+static bool is_awq(const quern_convert_options *o)
+{
+    return o->method && !strcmp(o->method, "awq");
+}
+
+/* What is decided by a text. */
+static qn_status check_measured(const quern_convert_options *o)
+{
+    bool affine = !o->mode || !strcmp(o->mode, "affine");
+    if (o->method && strcmp(o->method, "rtn") && !is_awq(o))
+        return bad("method", "expected rtn or awq");
+    if (!(o->target_bpw >= 0 && o->target_bpw <= 32))
+        return bad("target_bpw", "expected 0 to 32");
+    if (o->target_bpw > 0 && (o->bits || o->recipe))
+        return bad("target_bpw", "not together with bits or a recipe");
+    if (o->target_bpw > 0 && !affine)
+        return bad("target_bpw", "needs mode affine");
+    if (is_awq(o) && !affine)
+        return bad("method", "awq needs mode affine");
+    if (o->calibration && !is_awq(o) && !(o->target_bpw > 0))
+        return bad("calibration", "for a target or method awq");
+    return QN_OK;
+}
+
 static qn_status check_options(const quern_convert_options *o)
 {
     if (o->to && strcmp(o->to, "mlx") && strcmp(o->to, "gguf"))
@@ -44,9 +68,10 @@ static qn_status check_options(const quern_convert_options *o)
     if (o->bits < 0 || o->group_size < 0)
         return bad("bits", "expected a positive number");
     if (!o->quantize &&
-        (o->bits || o->group_size || o->mode || o->recipe || o->override_count))
+        (o->bits || o->group_size || o->mode || o->recipe ||
+         o->override_count || o->target_bpw || o->method || o->calibration))
         return bad("quantize", "these settings are for quantization");
-    return QN_OK;
+    return check_measured(o);
 }
 
 /* The names of what can't be kept exactly. */
@@ -118,6 +143,46 @@ static bool step(void *data, int64_t done, int64_t total)
     return !o->progress || o->progress(o->progress_data, "write", done, total);
 }
 
+static bool say_phase(const job *j, const char *phase, int64_t done,
+                      int64_t total)
+{
+    const quern_convert_options *o = j->options;
+    return !o->progress || o->progress(o->progress_data, phase, done, total);
+}
+
+static bool measure_step(void *data, int64_t done, int64_t total)
+{
+    return say_phase(data, "measure", done, total);
+}
+
+static bool choose_step(void *data, int64_t done, int64_t total)
+{
+    return say_phase(data, "choose", done, total);
+}
+
+static bool scale_step(void *data, int64_t done, int64_t total)
+{
+    return say_phase(data, "scale", done, total);
+}
+
+/* What depends on how the model is used, after the recipe. */
+static qn_status decide_by_text(job *j)
+{
+    const quern_convert_options *o = j->options;
+    bool budget = o->target_bpw > 0, awq = is_awq(o);
+    qn_str text = {(const char *)qn_calibration_text, qn_calibration_size};
+    if (o->calibration)
+        text = (qn_str){o->calibration, o->calibration_size};
+    qn_status status = awq ? qn_awq_check(&j->source) : QN_OK;
+    if (!status && (budget || awq))
+        status = qn_measure_inputs(&j->source, text, measure_step, j);
+    if (!status && budget)
+        status = qn_budget_assign(&j->source, o, text, choose_step, j);
+    if (!status && awq)
+        status = qn_awq_scale(&j->source, scale_step, j);
+    return status;
+}
+
 static qn_status write_directory(job *j)
 {
     qn_status status =
@@ -165,6 +230,8 @@ static qn_status run(job *j, qn_buf *head, const char *source,
         status = check_family(&j->source);
     if (!status)
         status = qn_recipe_apply(&j->source, o);
+    if (!status)
+        status = decide_by_text(j);
     if (!status && is_gguf(o))
         status = qn_gguf_plan(head, &j->source, &j->bytes);
     if (!status && o->exact)

@@ -5,6 +5,9 @@
  *   origin.c   opens the source and lists the items
  *   rows.c     reads rows of an item, whatever their form, as floats
  *   recipe.c   which items are packed, and how: defaults, recipes, overrides
+ *   measure.c  what modules are multiplied with on a text, what rounding costs
+ *   budget.c   widths of modules for a number of bits per weight
+ *   awq.c      columns that matter more made larger before they are rounded
  *   write_st.c items into the safetensors files of a model directory
  *   write_gguf.c  items into a GGUF file, behind what gguf_head.c makes
  *   settings.c config.json and the files beside it
@@ -71,6 +74,10 @@ typedef struct qn_item {
     bool undivided;  /* it would be packed if the group divided its rows */
     int gguf_type;   /* in a GGUF file that is written */
     int budget_bits; /* the width that a budget gives it; 0: none */
+    bool flexible;   /* a budget may choose its width */
+    /* Of each column, owned: the mean square of what it is multiplied with
+     * (NULL: not known), and a factor of its values (NULL: 1). */
+    float *power, *factor;
     qn_out_tensor out[QN_OUT_PARTS];
     int out_count;
 } qn_item;
@@ -103,8 +110,9 @@ const qn_json *qn_origin_config(const qn_origin *source, const char *key);
  * is asked for. */
 qn_st_dtype qn_item_floats(const qn_item *item);
 bool qn_item_is_float(const qn_item *item);
-/* Values of rows `first` .. `first + count`, in float32.  Packed ones are made
- * in `dtype`, as the array library would. */
+/* Values of rows `first` .. `first + count`, in float32, times the factors of
+ * their columns.  Packed ones are made in `dtype`, as the array library
+ * would. */
 qn_status qn_read_rows(float *out, const qn_item *item, uint64_t first,
                        uint64_t count, qn_st_dtype dtype, mlx_stream s);
 /* The source's own bytes of these rows, in plain order, for QN_FORM_PLAIN:
@@ -129,9 +137,56 @@ mlx_dtype qn_array_dtype(qn_st_dtype floats);
 qn_status qn_recipe_apply(qn_origin *source,
                           const quern_convert_options *options);
 
-/* ---- write_st.c ---- */
+/* ---- measure.c ---- */
 
 typedef bool (*qn_step_fn)(void *data, int64_t done, int64_t total);
+
+/* The text on which models are measured where nobody names another. */
+extern const unsigned char qn_calibration_text[];
+extern const size_t qn_calibration_size;
+
+/* Computes the model on `text` and sets `power` of the items that products of
+ * it have for a matrix; what only picks rows, and experts, have none.  `step`
+ * counts tokens.  QN_E_FORMAT for a text without tokens. */
+qn_status qn_measure_inputs(qn_origin *source, qn_str text, qn_step_fn step,
+                            void *data);
+/* What packing as each of `count` forms does to the item's products, with the
+ * item's factors: error[i] is the sum of the squared changes over that of the
+ * squared products, as they are expected for inputs of this power that do not
+ * depend on each other.  Inputs of one size where no power is known. */
+qn_status qn_measure_errors(double *error, const qn_item *item,
+                            const qn_quant *forms, int count, mlx_stream s);
+/* What packing modules does to the whole model: harm[k] is the mean divergence
+ * of its probabilities on a piece of the text when all items of kind k (of
+ * kinds[i] for item i, negative: none) are packed as forms[i]. */
+qn_status qn_measure_harm(double *harm, qn_origin *source, const int *kinds,
+                          int count, const qn_quant *forms, qn_str text,
+                          qn_step_fn step, void *data);
+/* A stream of its own; the caller frees it. */
+qn_status qn_convert_stream(mlx_stream *out);
+
+/* ---- budget.c ---- */
+
+/* Gives modules (after qn_recipe_apply and qn_measure_inputs) widths so that
+ * the whole has options->target_bpw bits per weight, within QN_BUDGET_SLACK,
+ * and applies them.  QN_E_UNSUPPORTED with the reachable range where none can.
+ */
+#define QN_BUDGET_SLACK 0.05
+qn_status qn_budget_assign(qn_origin *source,
+                           const quern_convert_options *options, qn_str text,
+                           qn_step_fn step, void *data);
+
+/* ---- awq.c ---- */
+
+/* QN_E_UNSUPPORTED for a family whose norms are not known to stand before
+ * products alone. */
+qn_status qn_awq_check(const qn_origin *source);
+/* Chooses factors for the columns of modules that share a norm, and its inverse
+ * for the norm, so that rounding does least to their products (after
+ * qn_measure_inputs and the choice of widths). */
+qn_status qn_awq_scale(qn_origin *source, qn_step_fn step, void *data);
+
+/* ---- write_st.c ---- */
 
 /* Fills the `out` of every item, for files of at most `limit` bytes (one tensor
  * may be more).  *files is how many there are, *total all their bytes. */

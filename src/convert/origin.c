@@ -281,6 +281,8 @@ void qn_origin_clear(qn_origin *s)
     for (size_t i = 0; i < s->count; i++) {
         qn_free(s->items[i].module);
         qn_free(s->items[i].source_row);
+        qn_free(s->items[i].power);
+        qn_free(s->items[i].factor);
     }
     qn_free(s->items);
     qn_quant_clear(&s->quant);

@@ -176,13 +176,14 @@ typedef struct plan {
 } plan;
 
 /* False: the module stays as it is. */
-static bool choose(const plan *p, const qn_item *item, qn_quant *out)
+static bool choose(const plan *p, qn_item *item, qn_quant *out)
 {
     const char *module = item->module;
     *out = p->defaults;
     if (p->mixed)
         out->bits = is_high(p->source, module) ? p->mixed->high : p->mixed->low;
     bool packed = !(p->options->keep_head && is_head(p->source, module));
+    item->flexible = !is_router(module);
     if (is_router(module))
         *out = (qn_quant){QN_MODE_AFFINE, 64, 8};
     if (item->budget_bits)
@@ -192,6 +193,7 @@ static bool choose(const plan *p, const qn_item *item, qn_quant *out)
         if (fnmatch(o->glob, module, 0))
             continue;
         o->matched++;
+        item->flexible = false;
         packed = !o->none;
         *out = o->quant;
     }
@@ -376,7 +378,7 @@ static qn_status plan_items(plan *p)
     for (size_t i = 0; i < p->source->count && !status; i++) {
         qn_item *item = &p->source->items[i];
         item->action = QN_KEEP;
-        item->inexact = item->undivided = false;
+        item->inexact = item->undivided = item->flexible = false;
         if (p->options->quantize)
             status = plan_quantize(p, item);
         if (!status && item->action == QN_KEEP)

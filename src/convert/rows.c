@@ -200,13 +200,17 @@ static qn_status read_packed(float *out, const qn_item *item, uint64_t first,
 qn_status qn_read_rows(float *out, const qn_item *item, uint64_t first,
                        uint64_t count, qn_st_dtype dtype, mlx_stream s)
 {
+    qn_status status = QN_OK;
     if (item->form == QN_FORM_PACKED)
-        return read_packed(out, item, first, count, dtype, s);
-    if (item->form == QN_FORM_BLOCKS)
+        status = read_packed(out, item, first, count, dtype, s);
+    else if (item->form == QN_FORM_BLOCKS)
         read_blocks(out, item, first, count);
     else
         read_plain(out, item, first, count);
-    return QN_OK;
+    for (uint64_t r = 0; r < count && item->factor && !status; r++)
+        for (uint64_t i = 0; i < item->cols; i++)
+            *out++ *= item->factor[i];
+    return status;
 }
 
 void qn_floats_to(void *out, const float *in, size_t count, qn_st_dtype dtype)

@@ -514,26 +514,13 @@ static qn_status end_file(sink *k, qn_status status)
     return qn_fail_where(status, "%s", k->path);
 }
 
-static qn_status open_stream(mlx_stream *out)
-{
-    mlx_device device = {NULL};
-    qn_status status = qn_engine(mlx_get_default_device(&device));
-    if (!status) {
-        *out = mlx_stream_new_thread_unsafe(device);
-        status = qn_engine_made(out->ctx);
-    }
-    if (device.ctx)
-        mlx_device_free(device);
-    return status;
-}
-
 qn_status qn_st_write(qn_origin *s, const char *dir, int files, qn_step_fn step,
                       void *data)
 {
     sink k = {.fd = -1, .step = step, .data = data};
     for (size_t i = 0; i < s->count; i++)
         k.total += (int64_t)s->items[i].main->data.size;
-    qn_status status = open_stream(&k.stream);
+    qn_status status = qn_convert_stream(&k.stream);
     int file = -1;
     for (size_t i = 0; i < s->count && !status; i++) {
         qn_item *item = &s->items[i];

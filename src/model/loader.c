@@ -988,6 +988,8 @@ qn_status qn_load_matrix(qn_loader *loader, qn_matrix *out,
         status = load_matrix(loader, out, spec, module);
     if (status)
         qn_matrix_clear(out);
+    else if (loader->watch)
+        out->watch = loader->watch(loader->watch_data, module);
     return status;
 }
 

@@ -26,6 +26,15 @@ typedef struct qn_panels {
 
 void qn_panels_clear(qn_panels *panels);
 
+/* What a matrix was multiplied with, for who asks (qn_loader.watch). */
+typedef struct qn_watch {
+    mlx_array squares; /* float32 [cols]: sums over the rows; or no array */
+    uint64_t rows;
+    bool notes; /* the above is wanted */
+    /* The matrix is used as if it had been packed so; NULL: as it is. */
+    const qn_quant *trial;
+} qn_watch;
+
 /* A weight matrix [rows, cols], dense or packed, perhaps with a bias. */
 typedef struct qn_matrix {
     int rows, cols;
@@ -46,12 +55,17 @@ typedef struct qn_matrix {
     const qn_weight *from[3];
     /* Instead of them, where the loader lays matrices out. */
     qn_panels panels;
-    mlx_array bias; /* [rows], or no array */
+    mlx_array bias;  /* [rows], or no array */
+    qn_watch *watch; /* borrowed; NULL: nobody asks */
 } qn_matrix;
 
 void qn_matrix_clear(qn_matrix *matrix);
 
 typedef void (*qn_warn_fn)(void *data, qn_log_level level, const char *text);
+
+/* Where to note what the module of that name is multiplied with; NULL:
+ * nowhere.  It must outlive the model. */
+typedef qn_watch *(*qn_watch_fn)(void *data, const char *module);
 
 typedef struct qn_loader {
     qn_weights *weights;
@@ -61,6 +75,8 @@ typedef struct qn_loader {
     mlx_stream stream;
     qn_warn_fn warn; /* may be NULL */
     void *warn_data;
+    qn_watch_fn watch; /* may be NULL; not together with int8 */
+    void *watch_data;
     bool corrected; /* a mode of quantization; said once */
     /* what was missing */
     size_t missing_count;

@@ -71,6 +71,8 @@ static qn_status load_state(qn_model *model, qn_weights *weights,
         .stream = options->stream,
         .warn = options->warn,
         .warn_data = options->warn_data,
+        .watch = options->watch,
+        .watch_data = options->watch_data,
     };
     qn_status status = model->family->load(&model->state, &loader);
     if (!status)

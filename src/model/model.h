@@ -15,6 +15,8 @@ typedef struct qn_model_options {
     bool lenient;    /* leftover tensors are a warning */
     qn_warn_fn warn; /* may be NULL */
     void *warn_data;
+    qn_watch_fn watch; /* see qn_loader; may be NULL */
+    void *watch_data;
 } qn_model_options;
 
 /* Sums over the weights of a model. */

@@ -233,8 +233,41 @@ static mlx_array plain_linear(nn *c, const qn_matrix *w, mlx_array x)
     return y;
 }
 
+static mlx_array sum_rows(nn *c, mlx_array x)
+{
+    STEP(mlx_sum_axis(&res, x, 0, false, c->stream));
+}
+
+/* Adds the squares of x [..., cols] to what was noted. */
+static void note(nn *c, qn_watch *watch, mlx_array x)
+{
+    if (c->status)
+        return;
+    int cols = mlx_array_dim(x, -1);
+    int rows = (int)(mlx_array_size(x) / (size_t)(cols ? cols : 1));
+    x = nn_astype(c, nn_reshape(c, x, (int[]){rows, cols}, 2), MLX_FLOAT32);
+    mlx_array sum = sum_rows(c, nn_mul(c, x, x));
+    if (watch->squares.ctx)
+        sum = nn_add(c, sum, watch->squares);
+    mlx_array kept = nn_keep(c, sum);
+    if (!kept.ctx)
+        return;
+    if (watch->squares.ctx)
+        mlx_array_free(watch->squares);
+    watch->squares = kept;
+    watch->rows += (uint64_t)rows;
+}
+
+static mlx_array trial_linear(nn *c, const qn_matrix *w, mlx_array x);
+
 mlx_array nn_linear(nn *c, const qn_matrix *w, mlx_array x)
 {
+    if (w->watch && w->watch->trial) {
+        mlx_array y = trial_linear(c, w, x);
+        return w->bias.ctx ? nn_add(c, y, w->bias) : y;
+    }
+    if (w->watch && w->watch->notes)
+        note(c, w->watch, x);
     mlx_array y = w->panels.data.ctx ? panel_linear(c, w, x, none)
                                      : plain_linear(c, w, x);
     return w->bias.ctx ? nn_add(c, y, w->bias) : y;
@@ -365,10 +398,10 @@ void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x,
         x = nn_astype(c, x, norm.dtype);
         if (c->status)
             return;
-        if (!g->fused) {
+        if (!g->fused || g->w[0]->watch) {
             for (int i = 0; i < g->count; i++)
                 out[i] = nn_linear(c, g->w[i], x);
-            return;
+            return; /* with their biases */
         }
         fused_linears(c, out, g, x);
     }
@@ -412,8 +445,63 @@ static mlx_array panel_rows(nn *c, const qn_panels *panels, mlx_array ids,
                           c->stream));
 }
 
+static mlx_array turned(nn *c, mlx_array x)
+{
+    STEP(mlx_transpose(&res, x, c->stream));
+}
+
+/* A matrix as floats. */
+static mlx_array dense_values(nn *c, const qn_matrix *w)
+{
+    return w->packed
+               ? dequantize(c, w, w->weight, w->scales, w->biases, MLX_FLOAT32)
+               : w->weight;
+}
+
+mlx_array nn_rounded(nn *c, mlx_array x, const qn_quant *q)
+{
+    mlx_array part[3] = {none, none, none}, res = none;
+    const char *mode = qn_quant_mode_name(q->mode);
+    if (c->status)
+        return none;
+    mlx_vector_array parts = mlx_vector_array_new();
+    int rc = mlx_quantize(&parts, x, some(q->group), some(q->bits), mode, none,
+                          c->stream);
+    size_t count = q->mode == QN_MODE_AFFINE ? 3 : 2;
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = mlx_vector_array_get(&part[i], parts, i);
+    if (!rc)
+        rc = mlx_dequantize(&res, part[0], part[1], part[2], some(q->group),
+                            some(q->bits), mode, none,
+                            (mlx_optional_dtype){MLX_FLOAT32, true}, c->stream);
+    for (size_t i = 0; i < count; i++)
+        if (part[i].ctx)
+            mlx_array_free(part[i]);
+    if (parts.ctx)
+        mlx_vector_array_free(parts);
+    return nn_astype(c, nn_own(c, res, rc), MLX_FLOAT32);
+}
+
+static mlx_array times(nn *c, mlx_array a, mlx_array b)
+{
+    STEP(mlx_matmul(&res, a, b, c->stream));
+}
+
+static mlx_array trial_linear(nn *c, const qn_matrix *w, mlx_array x)
+{
+    if (c->status)
+        return none;
+    mlx_dtype dtype = mlx_array_dtype(x);
+    mlx_array values = nn_rounded(c, dense_values(c, w), w->watch->trial);
+    return times(c, x, turned(c, nn_astype(c, values, dtype)));
+}
+
 mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype)
 {
+    if (w->watch && w->watch->trial) {
+        mlx_array values = nn_rounded(c, dense_values(c, w), w->watch->trial);
+        return nn_astype(c, take_rows(c, values, ids), dtype);
+    }
     if (w->panels.data.ctx)
         return panel_rows(c, &w->panels, ids, dtype);
     if (!w->packed)
@@ -471,11 +559,6 @@ mlx_array nn_join_last(nn *c, const mlx_array *parts, size_t count)
     if (list.ctx)
         mlx_vector_array_free(list);
     return nn_own(c, res, rc);
-}
-
-static mlx_array turned(nn *c, mlx_array x)
-{
-    STEP(mlx_transpose(&res, x, c->stream));
 }
 
 mlx_array nn_rows_first(nn *c, mlx_array x)

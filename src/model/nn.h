@@ -117,6 +117,9 @@ typedef enum nn_gate { NN_SILU, NN_GELU } nn_gate;
 mlx_array nn_gated(nn *c, const nn_group *group, mlx_array x, nn_norm norm,
                    nn_gate gate);
 
+/* What the values x [rows, cols] are, in float32, once they were packed. */
+mlx_array nn_rounded(nn *c, mlx_array x, const qn_quant *form);
+
 /* Rows of w for int32 ids [1, T], as [1, T, cols] of `dtype`. */
 mlx_array nn_embed(nn *c, const qn_matrix *w, mlx_array ids, mlx_dtype dtype);
 

@@ -448,6 +448,8 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
         .lenient = options->lenient_weights,
         .warn = warn,
         .warn_data = m,
+        .watch = m->watch,
+        .watch_data = m->watch_data,
     };
     static const char *const names[] = {"auto", "f32", "f16", "bf16"};
     m->tensors = qn_weights_count(weights);
@@ -588,8 +590,10 @@ static qn_status load_draft(quern_model *m, const quern_options *options)
     return status ? status : qn_draft_check(m, m->draft);
 }
 
-quern_status quern_model_load(quern_model **out, const char *path,
-                              const quern_options *options, quern_error *error)
+quern_status qn_model_open_watched(quern_model **out, const char *path,
+                                   const quern_options *options,
+                                   qn_watch_fn watch, void *data,
+                                   quern_error *error)
 {
     quern_options defaults;
     quern_options_init(&defaults);
@@ -605,6 +609,8 @@ quern_status quern_model_load(quern_model **out, const char *path,
     m->log = options->log;
     m->log_data = options->log_data;
     m->trust_content = options->trust_content;
+    m->watch = watch;
+    m->watch_data = data;
     m->in_use = -1;
     qn_status status = qn_resolve(&m->path, path);
     /* Before the first file is opened: nobody removes them from now on. */
@@ -624,6 +630,12 @@ quern_status quern_model_load(quern_model **out, const char *path,
         *out = m;
     }
     return qn_give(error, status);
+}
+
+quern_status quern_model_load(quern_model **out, const char *path,
+                              const quern_options *options, quern_error *error)
+{
+    return qn_model_open_watched(out, path, options, NULL, NULL, error);
 }
 
 void quern_model_free(quern_model *m)

@@ -70,6 +70,8 @@ struct quern_model {
     void (*log)(void *data, quern_log_level level, const char *text);
     void *log_data;
     mlx_stream stream;
+    qn_watch_fn watch; /* see qn_model_open_watched */
+    void *watch_data;
     qn_scheduler scheduler;
     qn_markers markers;
     quern_model *draft; /* computed by this model's thread; or NULL */
@@ -98,6 +100,16 @@ quern_status qn_give(quern_error *error, qn_status status);
 
 /* Seconds of a clock that only goes forward. */
 double qn_now(void);
+
+/* ---- model.c ---- */
+
+/* quern_model_load, with notes of what each matrix is multiplied with (see
+ * qn_loader; the dtype must not be automatic).  They are sums that nobody has
+ * evaluated, and change while the model computes. */
+quern_status qn_model_open_watched(quern_model **out, const char *path,
+                                   const quern_options *options,
+                                   qn_watch_fn watch, void *data,
+                                   quern_error *error);
 
 /* ---- hub.c ---- */
 
