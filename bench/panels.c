@@ -60,15 +60,21 @@ static void make_tiles(work *w)
 
 static double run(const work *w)
 {
-    float out[QN_PANEL_TILE * QN_PANEL_ROWS];
+    float out[TILES * QN_PANEL_TILE * QN_PANEL_ROWS];
+    qn_panel_x all[TILES];
     size_t bytes = qn_panel_bytes(&w->form, w->k);
     double start = seconds();
+    for (size_t t = 0; t < w->tile_count; t++)
+        all[t] = qn_panel_x_at(w->tiles + t * w->tile_bytes, w->k, w->rows);
+    if (w->kernel->run_tiles && w->rows == QN_PANEL_TILE) {
+        for (size_t p = 0; p < w->panels; p++)
+            w->kernel->run_tiles(out, &w->form, w->panel + p * bytes, all,
+                                 w->tile_count, w->k);
+        return seconds() - start;
+    }
     for (size_t p = 0; p < w->panels; p++)
-        for (size_t t = 0; t < w->tile_count; t++) {
-            qn_panel_x x =
-                qn_panel_x_at(w->tiles + t * w->tile_bytes, w->k, w->rows);
-            w->kernel->run(out, &w->form, w->panel + p * bytes, &x, w->k);
-        }
+        for (size_t t = 0; t < w->tile_count; t++)
+            w->kernel->run(out, &w->form, w->panel + p * bytes, &all[t], w->k);
     return seconds() - start;
 }
 

@@ -21,7 +21,9 @@
 #include <string.h>
 
 enum {
-    BLOCK = 64,              /* rows of x that pass by a panel together */
+    BLOCK = 64, /* rows of x that pass by a panel together */
+    TILES = BLOCK / QN_PANEL_TILE,
+    TILE_FLOATS = QN_PANEL_TILE * QN_PANEL_ROWS, /* of a result */
     FEW = QN_PANEL_TILE,     /* rows that are shared by their columns */
     GRAIN_STEPS = 64,        /* of 32 columns of such a row */
     GRAIN_BYTES = 24 * 1024, /* of panels that are not shared */
@@ -352,30 +354,46 @@ static void store(const panel_job *job, int part, size_t row, size_t rows,
     }
 }
 
-/* Unit `unit` with the tile at `tile`. */
-static void run_tile(const panel_job *job, size_t unit, char *tile, size_t row,
-                     size_t rows)
+/* A panel with `count` tiles of `rows` rows. */
+static void run_panel(const panel_job *job, float *out, const uint8_t *panel,
+                      const qn_panel_x *x, size_t count)
 {
+    const qn_panel_kernel *kernel = job->kernel;
     const qn_panel_form *form = &job->p->w.form;
-    float values[QN_PANEL_TILE * QN_PANEL_ROWS];
-    qn_panel_x x = qn_panel_x_at(tile, job->k, rows);
-    const uint8_t *panel = job->panels + unit * job->panel_bytes;
-    job->kernel->run(values, form, panel, &x, job->k);
-    int part = 0;
-    if (job->p->gate) {
-        float up[QN_PANEL_TILE * QN_PANEL_ROWS];
-        job->kernel->run(up, form, panel + job->units * job->panel_bytes, &x,
-                         job->k);
-        if (job->p->gate == QN_GATE_GELU)
-            job->kernel->gelu(values, values, up, rows * QN_PANEL_ROWS);
-        else
-            job->kernel->silu(values, values, up, rows * QN_PANEL_ROWS);
-    } else {
-        while (unit >= job->first[part + 1])
-            part++;
+    if (kernel->run_tiles && x->rows == QN_PANEL_TILE) {
+        kernel->run_tiles(out, form, panel, x, count, job->k);
+        return;
     }
-    store(job, part, row, rows, (unit - job->first[part]) * QN_PANEL_ROWS,
-          values);
+    for (size_t t = 0; t < count; t++)
+        kernel->run(out + t * TILE_FLOATS, form, panel, &x[t], job->k);
+}
+
+/* Unit `unit` with `count` tiles of `rows` rows, from row `row` on. */
+static void run_tiles(const panel_job *job, size_t unit, size_t row,
+                      size_t rows, size_t count)
+{
+    float values[TILES * TILE_FLOATS], up[TILES * TILE_FLOATS];
+    qn_panel_x x[TILES];
+    for (size_t t = 0; t < count; t++)
+        x[t] = qn_panel_x_at(tile_at(job, row + t * rows), job->k, rows);
+    const uint8_t *panel = job->panels + unit * job->panel_bytes;
+    run_panel(job, values, panel, x, count);
+    int part = 0;
+    if (job->p->gate)
+        run_panel(job, up, panel + job->units * job->panel_bytes, x, count);
+    while (!job->p->gate && unit >= job->first[part + 1])
+        part++;
+    for (size_t t = 0; t < count; t++) {
+        float *of = values + t * TILE_FLOATS;
+        if (job->p->gate == QN_GATE_GELU)
+            job->kernel->gelu(of, of, up + t * TILE_FLOATS,
+                              rows * QN_PANEL_ROWS);
+        else if (job->p->gate)
+            job->kernel->silu(of, of, up + t * TILE_FLOATS,
+                              rows * QN_PANEL_ROWS);
+        store(job, part, row + t * rows, rows,
+              (unit - job->first[part]) * QN_PANEL_ROWS, of);
+    }
 }
 
 static void run_units(void *ctx, size_t begin, size_t end, int worker)
@@ -386,9 +404,12 @@ static void run_units(void *ctx, size_t begin, size_t end, int worker)
         size_t unit = i % job->units, row = i / job->units * BLOCK;
         size_t last = job->m - row < BLOCK ? job->m : row + BLOCK;
         while (row < last) {
-            size_t rows = qn_panel_tile(last - row);
-            run_tile(job, unit, tile_at(job, row), row, rows);
-            row += rows;
+            size_t rows = qn_panel_tile(last - row), count = 1;
+            while (count < TILES && row + (count + 1) * rows <= last &&
+                   rows == QN_PANEL_TILE)
+                count++;
+            run_tiles(job, unit, row, rows, count);
+            row += rows * count;
         }
     }
 }

@@ -214,6 +214,47 @@ static void check_forms(const qn_panel_kernel *kernel)
     }
 }
 
+/* Tiles one after the other have the bits that each has alone. */
+static void check_tiles(const qn_panel_kernel *kernel, const sample *s)
+{
+    enum { COUNT = 3, FLOATS = TILE * QN_PANEL_ROWS };
+    float all[COUNT * FLOATS], one[FLOATS];
+    void *memory[COUNT];
+    qn_panel_x x[COUNT];
+    for (size_t t = 0; t < COUNT; t++) {
+        memory[t] = aligned_alloc(64, qn_panel_x_bytes(&s->form, s->k, TILE));
+        for (size_t r = 0; r < TILE; r++)
+            kernel->quantize(memory[t], &s->form, s->x + (r + t) % TILE * s->k,
+                             s->k, 0, s->k, r, TILE);
+        x[t] = qn_panel_x_at(memory[t], s->k, TILE);
+    }
+    kernel->run_tiles(all, &s->form, s->panel, x, COUNT, s->k);
+    for (size_t t = 0; t < COUNT; t++) {
+        kernel->run(one, &s->form, s->panel, &x[t], s->k);
+        assert_memory_equal(one, all + t * FLOATS, sizeof one);
+        free(memory[t]);
+    }
+}
+
+/* Longer than what a kernel may work at in one piece. */
+static void check_long(const qn_panel_kernel *kernel)
+{
+    static const qn_panel_form forms[] = {
+        {.bits = 4, .group = 32, .zero = 8, .scale_type = QN_FLOAT16},
+        {.bits = 4, .group = 64, .biased = true, .scale_type = QN_BFLOAT16},
+        {.bits = 6, .group = 16, .zero = 32, .scale_type = QN_FLOAT32},
+        {.bits = 8, .group = 128, .zero = 128, .scale_type = QN_FLOAT16},
+    };
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        sample s = sample_make(forms[f], 2 * 2048 + 384);
+        check_rows(kernel, &s, TILE);
+        check_rows(kernel, &s, 1);
+        if (kernel->run_tiles)
+            check_tiles(kernel, &s);
+        sample_free(&s);
+    }
+}
+
 static const qn_panel_form byte_forms[] = {
     {4, 32, false, 12, QN_FLOAT16, QN_PANEL_E8M0, QN_PANEL_E2M1}, /* mxfp4 */
     {4, 16, false, 12, QN_FLOAT16, QN_PANEL_E4M3, QN_PANEL_E2M1}, /* nvfp4 */
@@ -375,6 +416,12 @@ static void test_blocks_are_multiplied_as_their_wide_form(void **state)
 {
     (void)state;
     each_kernel(check_blocks);
+}
+
+static void test_long_rows(void **state)
+{
+    (void)state;
+    each_kernel(check_long);
 }
 
 static void test_scales_of_a_byte(void **state)
@@ -882,6 +929,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_form_follows_the_formula),
+        cmocka_unit_test(test_long_rows),
         cmocka_unit_test(test_scales_of_a_byte),
         cmocka_unit_test(test_blocks_are_multiplied_as_their_wide_form),
         cmocka_unit_test(test_panels_are_hardly_larger_than_blocks),

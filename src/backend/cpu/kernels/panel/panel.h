@@ -68,6 +68,11 @@ typedef struct qn_panel_kernel {
     /* out[r * 16 + n] for the tile's rows and the panel's 16. */
     void (*run)(float *out, const qn_panel_form *form, const uint8_t *panel,
                 const qn_panel_x *x, size_t k);
+    /* The same for `count` tiles of QN_PANEL_TILE rows, one after the other in
+     * out.  NULL: no faster than tile by tile. */
+    void (*run_tiles)(float *out, const qn_panel_form *form,
+                      const uint8_t *panel, const qn_panel_x *x, size_t count,
+                      size_t k);
     /* Row `r` of a panel as k floats, with its factors (qn_panel_factors):
      * rounded after the product, and after the bias. */
     void (*row)(float *out, const qn_panel_form *form, const uint8_t *panel,
