@@ -265,17 +265,20 @@ static qn_status check_finite(const qn_item *item, const float *values,
     return QN_OK;
 }
 
+/* By its bytes: not every build of the library gives pointers to halves. */
 static qn_status put_array(sink *k, qn_out_tensor *t, mlx_array array)
 {
-    /* Each of them is contiguous: it is an output of an operation. */
-    const void *data =
-        t->dtype == QN_ST_U32   ? (const void *)mlx_array_data_uint32(array)
-        : t->dtype == QN_ST_U8  ? (const void *)mlx_array_data_uint8(array)
-        : t->dtype == QN_ST_F32 ? (const void *)mlx_array_data_float32(array)
-        : t->dtype == QN_ST_F16 ? (const void *)mlx_array_data_float16(array)
-                                : (const void *)mlx_array_data_bfloat16(array);
-    return data ? put(k, t, data, mlx_array_nbytes(array))
-                : qn_fail(QN_E_INTERNAL, "no data");
+    mlx_array bytes = mlx_array_new();
+    qn_status status = qn_engine(mlx_view(&bytes, array, MLX_UINT8, k->stream));
+    if (!status)
+        status = qn_engine(mlx_array_eval(bytes));
+    if (!status) {
+        const uint8_t *data = mlx_array_data_uint8(bytes);
+        status = data ? put(k, t, data, mlx_array_nbytes(bytes))
+                      : qn_fail(QN_E_INTERNAL, "no data");
+    }
+    mlx_array_free(bytes);
+    return status;
 }
 
 static qn_status quantize_piece(sink *k, qn_item *item, room *r, uint64_t first,

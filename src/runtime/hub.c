@@ -25,7 +25,7 @@ static void free_owned(void *owned)
     qn_free(arena);
 }
 
-qn_status qn_resolve(char **path, const char *ref)
+qn_status qn_model_path(char **path, const char *ref)
 {
     qn_hub hub;
     qn_status status = qn_hub_open(&hub);
@@ -37,7 +37,7 @@ qn_status qn_resolve(char **path, const char *ref)
 
 quern_status quern_resolve(char **path, const char *ref, quern_error *error)
 {
-    return qn_give(error, qn_resolve(path, ref));
+    return qn_give(error, qn_model_path(path, ref));
 }
 
 int qn_use_begin(const char *path)

@@ -612,7 +612,7 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
     m->watch = watch;
     m->watch_data = data;
     m->in_use = -1;
-    qn_status status = qn_resolve(&m->path, path);
+    qn_status status = qn_model_path(&m->path, path);
     /* Before the first file is opened: nobody removes them from now on. */
     if (!status && !options->headers_only)
         m->in_use = qn_use_begin(m->path);

@@ -114,7 +114,7 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
 /* ---- hub.c ---- */
 
 /* See quern_resolve. */
-qn_status qn_resolve(char **path, const char *ref);
+qn_status qn_model_path(char **path, const char *ref);
 /* Marks a model of the cache as used until qn_use_end; -1 for other paths. */
 int qn_use_begin(const char *path);
 void qn_use_end(int fd);
