@@ -513,6 +513,8 @@ qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
                      .x = x,
                      .out = node->outputs};
     job.m = x->size / job.k;
+    if (job.m == QN_PANEL_TILE && job.kernel->lone)
+        job.kernel = job.kernel->lone;
     qn_lines lines;
     qn_lines_make(&lines, x->shape, x->ndim, x->ndim - 1,
                   (const int64_t *[]){x->strides}, 1);

@@ -73,6 +73,8 @@ typedef struct qn_panel_kernel {
     void (*run_tiles)(float *out, const qn_panel_form *form,
                       const uint8_t *panel, const qn_panel_x *x, size_t count,
                       size_t k);
+    /* What is faster with one full tile; NULL: this kernel. */
+    const struct qn_panel_kernel *lone;
     /* Row `r` of a panel as k floats, with its factors (qn_panel_factors):
      * rounded after the product, and after the bias. */
     void (*row)(float *out, const qn_panel_form *form, const uint8_t *panel,
