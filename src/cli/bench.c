@@ -8,6 +8,7 @@
  * the counted ones warm the machine up; the median and the spread are shown. */
 #include "cli.h"
 #include "compare.h"
+#include "load.h"
 #include "runs.h"
 
 #include "base/alloc.h"
@@ -547,6 +548,8 @@ int qn_cli_bench(qn_cli *cli)
 {
     if (cli->args.flag[QN_FLAG_RUNS_HISTORY].on)
         return qn_runs_show(cli);
+    if (cli->args.flag[QN_FLAG_SERVER].given)
+        return qn_load_run(cli);
     bench b = {.cli = cli, .runs = 5, .warmup = 1, .limit = 5};
     qn_status status = read_limits(&b);
     int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;

@@ -82,7 +82,7 @@ static qn_status add_headers(qn_remote *r)
     return status;
 }
 
-static qn_status set_url(qn_remote *r, const char *url)
+qn_status qn_remote_url(char **out, const char *url)
 {
     size_t size = strlen(url);
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
@@ -95,8 +95,8 @@ static qn_status set_url(qn_remote *r, const char *url)
     qn_buf_add(&text, url, size);
     qn_buf_add_text(&text,
                     version ? "/chat/completions" : "/v1/chat/completions");
-    r->url = qn_buf_take(&text);
-    return r->url ? QN_OK : QN_E_NOMEM;
+    *out = qn_buf_take(&text);
+    return *out ? QN_OK : QN_E_NOMEM;
 }
 
 qn_status qn_remote_new(qn_remote **out, const char *url)
@@ -104,7 +104,7 @@ qn_status qn_remote_new(qn_remote **out, const char *url)
     qn_remote *r = qn_calloc(1, sizeof *r);
     if (!r)
         return QN_E_NOMEM;
-    qn_status status = set_url(r, url);
+    qn_status status = qn_remote_url(&r->url, url);
     if (!status)
         status = load(r);
     if (!status)

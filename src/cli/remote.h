@@ -9,6 +9,10 @@
 
 typedef struct qn_remote qn_remote;
 
+/* Where a server, its URL with or without /v1, takes conversations.  The caller
+ * owns *out (qn_free).  QN_E_ARG for what is no URL. */
+qn_status qn_remote_url(char **out, const char *url);
+
 /* `url` with or without /v1.  The caller owns *out (qn_remote_free).
  * QN_E_UNSUPPORTED without libcurl, QN_E_ARG for what is no URL. */
 qn_status qn_remote_new(qn_remote **out, const char *url);
