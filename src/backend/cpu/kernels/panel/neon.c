@@ -1,8 +1,7 @@
 /* neon.c: products in 8-bit integers for Advanced SIMD without its dot
  * products. */
 #include "panel.h"
-
-#include "backend/cpu/simd_neon.h"
+#include "words_neon.h"
 
 #define TILE_M 4
 
@@ -28,15 +27,5 @@ VF_INLINE int32x4_t dot_words(int32x4_t acc, uint8x16_t c, int8x16_t q,
 }
 
 #define WIDE_VALUES
-#define vi_table(p) vld1q_u8(p)
-#define vi_lookup(t, c) vqtbl1q_u8((uint8x16_t)(t), (uint8x16_t)(c))
-#define vi_bytes(to, v) store_bytes(to, (int32x4_t)(v))
-VF_INLINE void store_bytes(int8_t *to, int32x4_t v)
-{
-    int16x4_t words = vmovn_s32(v);
-    int8x8_t bytes = vmovn_s16(vcombine_s16(words, words));
-    memcpy(to, &bytes, 4);
-}
-#define vf_fused(a, b, c) vf_fma(a, b, c)
 
 #include "panel.inc"
