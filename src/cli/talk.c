@@ -263,6 +263,13 @@ qn_status qn_talk_load(qn_talk *t, const char *path)
 
 /* ---- history ---- */
 
+/* A device stays as it is: --history /dev/null may be meant. */
+static bool make_private(int fd)
+{
+    struct stat info;
+    return !fstat(fd, &info) && (!S_ISREG(info.st_mode) || !fchmod(fd, 0600));
+}
+
 qn_status qn_history_add(const char *path, const qn_message *m)
 {
     qn_buf line = QN_BUF_INIT;
@@ -274,7 +281,7 @@ qn_status qn_history_add(const char *path, const qn_message *m)
     int fd = status
                  ? -1
                  : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    if (!status && (fd < 0 || fchmod(fd, 0600) ||
+    if (!status && (fd < 0 || !make_private(fd) ||
                     write(fd, line.data, line.size) != (ssize_t)line.size))
         status =
             qn_fail_where(qn_fail(QN_E_IO, "%s", strerror(errno)), "%s", path);

@@ -79,6 +79,18 @@ static qn_status check_replaceable(const char *path, bool dir)
     return qn_fail_where(status, "%s", path);
 }
 
+#define SUFFIX ".gguf"
+
+/* Only by its suffix is a file taken for a model. */
+static qn_status check_suffix(const char *path)
+{
+    size_t n = strlen(path), least = strlen(SUFFIX);
+    if (n > least && !strcmp(path + n - least, SUFFIX))
+        return QN_OK;
+    return qn_fail_where(
+        qn_fail(QN_E_ARG, "a GGUF file's name ends in " SUFFIX), "%s", path);
+}
+
 static qn_status check_place(const qn_place *p, const char *source,
                              bool overwrite)
 {
@@ -102,8 +114,6 @@ static qn_status check_place(const qn_place *p, const char *source,
     }
     return check_replaceable(p->path, p->dir);
 }
-
-#define SUFFIX ".gguf"
 
 /* Fills the six letters at the end of `work`, or before its suffix; the mode
  * follows the umask. */
@@ -145,7 +155,9 @@ qn_status qn_place_begin(qn_place *p, const char *source, const char *path,
     p->work = qn_buf_take(&name);
     if (!p->path || !p->work)
         return QN_E_NOMEM;
-    qn_status status = check_place(p, source, overwrite);
+    qn_status status = dir ? QN_OK : check_suffix(p->path);
+    if (!status)
+        status = check_place(p, source, overwrite);
     char *work = p->work;
     if (status) {
         p->work = NULL;

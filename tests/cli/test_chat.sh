@@ -104,6 +104,12 @@ assert [x["role"] for x in lines] == ["user", "assistant"] * 2
 assert lines[2]["content"] == "B"' "$scratch/history"
 check "for the owner alone" [ "$(stat -c %a "$scratch/history")" = 600 ]
 printf '{"role"\n' >"$scratch/broken"
+# Whoever may change the mode of the real one shall not lose it to a fault.
+null=/dev/null
+mknod -m 666 "$scratch/null" c 1 3 2>/dev/null && null=$scratch/null
+chat 'A\n' --history "$null"
+check "a device is written to" [ ! -s "$scratch/err" ]
+check "and keeps its mode" [ "$(stat -c %a "$null")" = 666 ]
 chat 'A\n' --history "$scratch/broken"
 check "a broken history is named" err_has "broken"
 check "and refused" code_is 4

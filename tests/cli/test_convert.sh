@@ -254,6 +254,7 @@ greedy "$scratch/p2" >"$scratch/b"
 check "which say the same" cmp -s "$scratch/a" "$scratch/b"
 fails 4 "is a GGUF file already" convert "$scratch/q4.gguf" "$scratch/x.gguf" \
     --to gguf
+fails 2 "ends in .gguf" convert "$tiny" "$scratch/made" --to gguf
 fails 2 "quantize a directory first" convert "$tiny" "$scratch/x.gguf" \
     --to gguf --quantize
 q quantize "$tiny" "$scratch/q6" --bits 6 --group-size 32 --overwrite
