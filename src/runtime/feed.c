@@ -66,7 +66,17 @@ static qn_status check_items(const quern_feed *items, size_t count)
             if (items[j].session == s)
                 return qn_fail(QN_E_ARG, "sequences %zu and %zu are the same",
                                j, i);
-        qn_status status = qn_session_check(s, items[i].ids, items[i].count);
+    }
+    return QN_OK;
+}
+
+/* What depends on the sessions' own state, which a job of another thread may
+ * be changing until they are taken. */
+static qn_status check_tokens(const quern_feed *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        qn_status status =
+            qn_session_check(items[i].session, items[i].ids, items[i].count);
         if (status)
             return count > 1 ? qn_fail_where(status, "sequence %zu", i)
                              : status;
@@ -81,6 +91,8 @@ static qn_status take_sessions(const quern_feed *items, size_t count)
     qn_status status = QN_OK;
     while (taken < count && !(status = qn_session_take(items[taken].session)))
         taken++;
+    if (!status)
+        status = check_tokens(items, count);
     while (status && taken)
         qn_session_give_back(items[--taken].session);
     return status;
@@ -192,7 +204,10 @@ quern_status quern_session_score(quern_session *s, const int32_t *ids,
 {
     enum { PIECE = 32 };
     quern_feed whole = {.session = s, .ids = ids, .count = count};
-    qn_status status = check_items(&whole, 1);
+    /* All of them fit, or nothing is computed. */
+    qn_status status = take_sessions(&whole, 1);
+    if (!status)
+        qn_session_give_back(s);
     for (size_t i = 0; i < count && !status;) {
         size_t n = count - i < PIECE ? count - i : PIECE;
         size_t room = qn_session_room(s);
