@@ -28,6 +28,14 @@ static void gpt_oss_configure(qn_config *c, qn_source *s)
     if (qn_source_has(s, "experts_per_token", NULL))
         qn_read_int(s, &c->moe.used, "experts_per_token", NULL, 1, 4096);
     qn_config_read_moe(c, s);
+    double limit = 7;
+    qn_read_real(s, &limit, "swiglu_limit", NULL);
+    if (!s->status && limit != 7)
+        qn_source_fail(s,
+                       qn_fail(QN_E_UNSUPPORTED,
+                               "expected experts clamped at 7, found %g",
+                               limit),
+                       "swiglu_limit", NULL);
     if (!c->sliding_window)
         c->sliding_window = 128;
     if (!qn_source_has(s, "layer_types", NULL))

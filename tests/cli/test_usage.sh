@@ -174,6 +174,12 @@ fails 2 "--quiet and --progress exclude each other" \
     bench "$tiny" -q --progress bar
 fails 2 "--logprobs needs --json" run "$tiny" hi --logprobs 2
 fails 2 "--max-regression needs --compare" bench "$tiny" --max-regression 3
+fails 2 "--xtc-threshold needs --xtc-probability" \
+    run "$tiny" hi --xtc-threshold 0.1
+fails 2 "--presence-context-size needs --presence-penalty" \
+    run "$tiny" hi --presence-context-size 3
+fails 2 "--frequency-context-size needs --frequency-penalty" \
+    run "$tiny" hi --frequency-context-size 3
 fails 2 "--min-tokens 5: expected at most --max-tokens 4" \
     run "$tiny" hi --min-tokens 5 --max-tokens 4
 q run "$tiny" hi --max-tokens 1 --no-raw --system x

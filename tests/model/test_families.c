@@ -115,6 +115,10 @@ static void test_layers_with_experts(void **state)
     assert_int_equal(c.moe.intermediate, 96);
     assert_true(c.moe.normalize);
     qn_config_clear(&c);
+    check_refused("gpt_oss",
+                  "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+                  "\"swiglu_limit\": 5.0",
+                  QN_E_UNSUPPORTED, "clamped at 7, found 5");
     check_refused("mixtral", "", QN_E_FORMAT, "num_experts");
     check_refused("qwen3_moe", "\"num_experts\": 8", QN_E_FORMAT,
                   "moe_intermediate_size");
