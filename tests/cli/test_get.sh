@@ -311,7 +311,7 @@ check "with the reserve" err_has "1 GiB in reserve"
 
 # ---- several at once, and signals ----
 
-fresh '"pace_ms":100'
+fresh '"pace_ms":250'
 "$faulty" get t/m >"$scratch/first" 2>&1 &
 first=$!
 sleep 0.2

@@ -745,6 +745,8 @@ static void test_a_state_has_no_way_back(void **state)
     assert_false(qn_kv_cache_trim(cache, 4));
     check_status(qn_kv_cache_clone(&clone, cache), QN_OK);
     qn_kv_cache_reset(cache);
+    mlx_array_free(conv);
+    mlx_array_free(matrix);
     check_status(qn_kv_state_get(clone, 0, &conv, &matrix, stream), QN_OK);
     check_status(qn_engine(mlx_array_eval(conv)), QN_OK);
     assert_true(mlx_array_data_float32(conv)[11] == 1);

@@ -209,6 +209,7 @@ static void check_layers(int length, int cut)
     check_status(qn_kv_cache_load(other, path, &found, facts, FACTS, stream),
                  QN_OK);
     qn_free(found);
+    mlx_array_free(state);
     check_status(qn_kv_state_get(other, LAYERS, &was, &state, stream), QN_OK);
     check_status(qn_engine(mlx_array_eval(state)), QN_OK);
     assert_memory_equal(mlx_array_data_float32(state), numbers, sizeof numbers);
