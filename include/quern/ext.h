@@ -655,8 +655,8 @@ int quern_panel_matmul(mlx_vector_array *res, const mlx_array x,
  * one result with a gate.  A row has the bits that it has alone. */
 int quern_panel_experts(mlx_vector_array *res, const mlx_array x,
                         const mlx_array panels, const quern_panel_form *form,
-                        int experts, const mlx_array ids,
-                        quern_panel_gate gate, const mlx_stream s);
+                        int experts, const mlx_array ids, quern_panel_gate gate,
+                        const mlx_stream s);
 
 /* Rows `ids` (int32 or uint32; negative ones count from the end) of the one
  * matrix of `panels` as [..., cols] of float32, float16 or bfloat16.  An id

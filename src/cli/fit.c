@@ -119,8 +119,8 @@ static quern_status ask(view *v, const char *ref, quern_error *error)
     o.kv = flag[QN_FLAG_FIT_KV].text;
     ref = qn_config_find_model(v->cli, ref).ref;
     quern_status status = quern_model_load(&model, ref, &options, error);
-    if (status == QUERN_E_NOTFOUND && !*error->where &&
-        flag[QN_FLAG_PULL].on && !qn_cli_pull(v->cli, ref))
+    if (status == QUERN_E_NOTFOUND && !*error->where && flag[QN_FLAG_PULL].on &&
+        !qn_cli_pull(v->cli, ref))
         status = quern_model_load(&model, ref, &options, error);
     if (status)
         return status;

@@ -128,10 +128,9 @@ static void test_the_level_found_is_one_that_runs(void **state)
                 __builtin_cpu_supports("avx512cd");
     bool vnni = wide && __builtin_cpu_supports("avx512vnni");
     bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
-    uint32_t expected = BIT(NONE) | (avx2 ? BIT(AVX2) : 0) |
-                        (wide ? BIT(AVX512) : 0) |
-                        (vnni ? BIT(AVX512_VNNI) : 0) |
-                        (bf16 ? BIT(AVX512_BF16) : 0);
+    uint32_t expected =
+        BIT(NONE) | (avx2 ? BIT(AVX2) : 0) | (wide ? BIT(AVX512) : 0) |
+        (vnni ? BIT(AVX512_VNNI) : 0) | (bf16 ? BIT(AVX512_BF16) : 0);
     assert_int_equal(qn_cpu_levels() & ~(BIT(AMX) | BIT(AVX_VNNI)), expected);
     assert_true(isa == QN_ISA_AMX || 1u << (isa + 1) > expected);
 #elif defined(__aarch64__)

@@ -297,8 +297,8 @@ static void test_unknown_families_are_named(void **state)
     qn_free(path);
     check_error(load_path(dir, false), QN_E_UNSUPPORTED,
                 "'gizmo' is not supported (llama, mistral, ");
-    assert_non_null(strstr(qn_error_text(),
-                           "are); by its tensors it is nearest to llama"));
+    assert_non_null(
+        strstr(qn_error_text(), "are); by its tensors it is nearest to llama"));
 }
 
 static void test_foreign_activations_are_refused(void **state)

@@ -235,8 +235,7 @@ FUNCTION(do_depends)
     qn_array *list[2];
     if (c->status)
         return;
-    qn_status status =
-        qn_op_depends(list, in, 2, in + 2, 1, STREAM);
+    qn_status status = qn_op_depends(list, in, 2, in + 2, 1, STREAM);
     for (int i = 0; i < 2; i++)
         if (!status || !i)
             out[i] = qn_scope_hold(c, status, &list[i]);
@@ -244,9 +243,8 @@ FUNCTION(do_depends)
 FUNCTION(do_slice)
 {
     (void)p;
-    TAKE(qn_op_slice(made, in[0], (const int[]){1, 4}, 2,
-                     (const int[]){3, -6}, 2, (const int[]){1, -2}, 2,
-                     STREAM));
+    TAKE(qn_op_slice(made, in[0], (const int[]){1, 4}, 2, (const int[]){3, -6},
+                     2, (const int[]){1, -2}, 2, STREAM));
 }
 FUNCTION(do_slice_dynamic)
 {
@@ -259,8 +257,8 @@ FUNCTION(do_slice_dynamic)
     {                                                                          \
         (void)p;                                                               \
         TAKE(qn_op_slice_update(made, in[0], in[1], (const int[]){0, 3}, 2,    \
-                                (const int[]){2, -5}, 2,                       \
-                                (const int[]){1, -2}, 2, combine, STREAM));    \
+                                (const int[]){2, -5}, 2, (const int[]){1, -2}, \
+                                2, combine, STREAM));                          \
     }
 /* clang-format off */
 SLICE_UPDATE(do_slice_set, QN_COMBINE_SET)
@@ -272,8 +270,8 @@ SLICE_UPDATE(do_slice_min, QN_COMBINE_MIN)
 FUNCTION(do_slice_update_dynamic)
 {
     (void)p;
-    TAKE(qn_op_slice_update_dynamic(made, in[0], in[1], in[2],
-                                    (const int[]){1}, 1, STREAM));
+    TAKE(qn_op_slice_update_dynamic(made, in[0], in[1], in[2], (const int[]){1},
+                                    1, STREAM));
 }
 FUNCTION(do_concatenate)
 {
@@ -367,8 +365,8 @@ FUNCTION(do_argsort)
     (void)p;
     qn_array *at = NULL;
     if (!c->status)
-        at = qn_scope_hold(
-            c, qn_op_sort(&at, QN_OP_ARGSORT, in[0], 1, STREAM), &at);
+        at = qn_scope_hold(c, qn_op_sort(&at, QN_OP_ARGSORT, in[0], 1, STREAM),
+                           &at);
     out[0] = mul(c, cast(c, at, QN_FLOAT64), in[0]);
 }
 FUNCTION(do_argpartition)
@@ -402,8 +400,8 @@ FUNCTION(do_quantized_plain)
 FUNCTION(do_dequantize)
 {
     (void)p;
-    TAKE(qn_op_dequantize(made, in[0], in[1], in[2], &group32, &bits4,
-                          "affine", NULL, NULL, STREAM));
+    TAKE(qn_op_dequantize(made, in[0], in[1], in[2], &group32, &bits4, "affine",
+                          NULL, NULL, STREAM));
 }
 FUNCTION(do_softmax)
 {
@@ -514,7 +512,8 @@ FUNCTION(do_fft)
     qn_array *made = NULL;
     if (!c->status)
         qn_scope_hold(
-            c, qn_op_fft_axis(&made, in[0], 1, QN_FFT_REAL, 1, 6, STREAM), &made);
+            c, qn_op_fft_axis(&made, in[0], 1, QN_FFT_REAL, 1, 6, STREAM),
+            &made);
     out[0] = cast(c, unary(c, QN_OP_REAL, made), QN_FLOAT64);
     out[1] = cast(c, unary(c, QN_OP_IMAG, made), QN_FLOAT64);
 }
@@ -526,8 +525,8 @@ static qn_array *definite(qn_scope *c, qn_array *a)
         return NULL;
     one = qn_scope_hold(c, qn_op_eye(&one, 3, 3, 0, QN_FLOAT64, STREAM), &one);
     if (!c->status)
-        flipped = qn_scope_hold(
-            c, qn_op_swapaxes(&flipped, a, -1, -2, STREAM), &flipped);
+        flipped = qn_scope_hold(c, qn_op_swapaxes(&flipped, a, -1, -2, STREAM),
+                                &flipped);
     return add(c, matmul(c, a, flipped), one);
 }
 FUNCTION(do_cholesky)

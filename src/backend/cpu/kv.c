@@ -111,8 +111,7 @@ static bool keep_angles(const kv_run *run)
     }
     for (int i = 0; i < p->count; i++)
         for (int j = 0; j < p->steps[i].count; j++)
-            keep_row(run, row++,
-                     p->steps[i].offset + p->steps[i].skipped + j);
+            keep_row(run, row++, p->steps[i].offset + p->steps[i].skipped + j);
     return true;
 }
 
