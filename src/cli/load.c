@@ -480,11 +480,7 @@ static int show(const load *l, int64_t clients, bool head)
 
 static qn_status open_library(load *l)
 {
-    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4",
-                                        "libcurl.4.dylib", "libcurl.dylib"};
-    void *library = NULL; /* stays loaded: libcurl's state is global */
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    void *library = qn_remote_library();
     bool good = library != NULL;
 #define X(name)                                                                \
     if (good)                                                                  \
@@ -492,36 +488,10 @@ static qn_status open_library(load *l)
     FUNCTIONS(X)
 #undef X
     if (!good)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "servers need libcurl, which is not installed");
+        return qn_remote_no_library();
     l->curl_global_init(CURL_GLOBAL_DEFAULT);
     l->multi = l->curl_multi_init();
     return l->multi ? QN_OK : QN_E_NOMEM;
-}
-
-static qn_status add_header(load *l, const char *line)
-{
-    struct curl_slist *more = l->curl_slist_append(l->headers, line);
-    if (!more)
-        return QN_E_NOMEM;
-    l->headers = more;
-    return QN_OK;
-}
-
-/* QUERN_API_KEY goes to the server that the user has named. */
-static qn_status add_headers(load *l)
-{
-    const char *key = getenv("QUERN_API_KEY");
-    qn_status status = add_header(l, "Content-Type: application/json");
-    if (status || !key || !*key)
-        return status;
-    qn_buf line = QN_BUF_INIT;
-    qn_buf_printf(&line, "Authorization: Bearer %s", key);
-    status = qn_buf_status(&line);
-    if (!status)
-        status = add_header(l, line.data);
-    qn_buf_free(&line);
-    return status;
 }
 
 static qn_status read_one(int64_t *out, const qn_arg *flag, const char *name,
@@ -558,7 +528,8 @@ static qn_status prepare(load *l)
             read_one(&l->tokens, &flag[QN_FLAG_DECODE_SIZES], "decode", 128);
     if (!status)
         status = open_library(l);
-    return status ? status : add_headers(l);
+    return status ? status
+                  : qn_remote_headers(&l->headers, l->curl_slist_append);
 }
 
 static int run(load *l)

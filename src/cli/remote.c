@@ -26,7 +26,6 @@ enum { ANSWER_LIMIT = 64 << 20 };
     X(curl_slist_free_all)
 
 struct qn_remote {
-    void *library;
 #define X(name) __typeof__(name) *name;
     FUNCTIONS(X)
 #undef X
@@ -37,47 +36,62 @@ struct qn_remote {
 
 /* ---- the library ---- */
 
-static qn_status load(qn_remote *r)
+void *qn_remote_library(void)
 {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4",
                                         "libcurl.4.dylib", "libcurl.dylib"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !r->library; i++)
-        r->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    bool good = r->library != NULL;
+    void *library = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+qn_status qn_remote_no_library(void)
+{
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "servers need libcurl, which is not installed");
+}
+
+static qn_status load(qn_remote *r)
+{
+    void *library = qn_remote_library();
+    bool good = library != NULL;
 #define X(name)                                                                \
     if (good)                                                                  \
-        good = (*(void **)&r->name = dlsym(r->library, #name)) != NULL;
+        good = (*(void **)&r->name = dlsym(library, #name)) != NULL;
     FUNCTIONS(X)
 #undef X
     if (!good)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "servers need libcurl, which is not installed");
+        return qn_remote_no_library();
     r->curl_global_init(CURL_GLOBAL_DEFAULT);
     r->easy = r->curl_easy_init();
     return r->easy ? QN_OK : QN_E_NOMEM;
 }
 
-static qn_status add_header(qn_remote *r, const char *line)
+typedef struct curl_slist *(*append_fn)(struct curl_slist *, const char *);
+
+static qn_status add_header(struct curl_slist **headers, append_fn append,
+                            const char *line)
 {
-    struct curl_slist *more = r->curl_slist_append(r->headers, line);
+    struct curl_slist *more = append(*headers, line);
     if (!more)
         return QN_E_NOMEM;
-    r->headers = more;
+    *headers = more;
     return QN_OK;
 }
 
-/* QUERN_API_KEY goes to the server that the user has named. */
-static qn_status add_headers(qn_remote *r)
+qn_status qn_remote_headers(struct curl_slist **headers, append_fn append)
 {
     const char *key = getenv("QUERN_API_KEY");
-    qn_status status = add_header(r, "Content-Type: application/json");
+    qn_status status =
+        add_header(headers, append, "Content-Type: application/json");
     if (status || !key || !*key)
         return status;
     qn_buf line = QN_BUF_INIT;
     qn_buf_printf(&line, "Authorization: Bearer %s", key);
     status = qn_buf_status(&line);
     if (!status)
-        status = add_header(r, line.data);
+        status = add_header(headers, append, line.data);
     qn_buf_free(&line);
     return status;
 }
@@ -108,7 +122,7 @@ qn_status qn_remote_new(qn_remote **out, const char *url)
     if (!status)
         status = load(r);
     if (!status)
-        status = add_headers(r);
+        status = qn_remote_headers(&r->headers, r->curl_slist_append);
     if (status)
         qn_remote_free(r);
     else

@@ -13,6 +13,20 @@ typedef struct qn_remote qn_remote;
  * owns *out (qn_free).  QN_E_ARG for what is no URL. */
 qn_status qn_remote_url(char **out, const char *url);
 
+/* libcurl, or NULL where there is none.  It stays loaded: what it has set up is
+ * the process's. */
+void *qn_remote_library(void);
+/* The error of its absence. */
+qn_status qn_remote_no_library(void);
+
+struct curl_slist;
+/* Appends to `headers`, by libcurl's `append`, what each request to a server
+ * says; QUERN_API_KEY goes to the server that the user has named.  The caller
+ * frees the list, also after an error. */
+qn_status qn_remote_headers(struct curl_slist **headers,
+                            struct curl_slist *(*append)(struct curl_slist *,
+                                                         const char *));
+
 /* `url` with or without /v1.  The caller owns *out (qn_remote_free).
  * QN_E_UNSUPPORTED without libcurl, QN_E_ARG for what is no URL. */
 qn_status qn_remote_new(qn_remote **out, const char *url);

@@ -32,16 +32,10 @@ qn_status decoder_check_activation(const qn_config *c, const char *name)
                    c->activation);
 }
 
-static void drop(mlx_array x)
-{
-    if (x.ctx)
-        mlx_array_free(x);
-}
-
 static void drop_norm(decoder_norm *n)
 {
-    drop(n->weight);
-    drop(n->bias);
+    nn_drop(n->weight);
+    nn_drop(n->bias);
 }
 
 static void clear_layer(decoder_layer *w)
@@ -50,9 +44,9 @@ static void clear_layer(decoder_layer *w)
     drop_norm(&w->after_attention);
     drop_norm(&w->before_mlp);
     drop_norm(&w->after_mlp);
-    drop(w->q_norm);
-    drop(w->k_norm);
-    drop(w->sinks);
+    nn_drop(w->q_norm);
+    nn_drop(w->k_norm);
+    nn_drop(w->sinks);
     nn_group_clear(&w->qkv);
     nn_group_clear(&w->mlp.in);
     qn_matrix_clear(&w->q);

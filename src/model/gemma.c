@@ -172,18 +172,12 @@ static qn_status gemma_check(const qn_config *c)
 
 /* ---- weights ---- */
 
-static void drop(mlx_array x)
-{
-    if (x.ctx)
-        mlx_array_free(x);
-}
-
 static void free_layer(layer_weights *w)
 {
     mlx_array norms[] = {w->attention_norm, w->attention_post, w->mlp_norm,
                          w->mlp_post,       w->q_norm,         w->k_norm};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        drop(norms[i]);
+        nn_drop(norms[i]);
     nn_group_clear(&w->qkv);
     nn_group_clear(&w->in);
     qn_matrix *all[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down};
@@ -198,7 +192,7 @@ static void gemma_free(void *state)
         return;
     for (int i = 0; m->layer && i < m->layers; i++)
         free_layer(&m->layer[i]);
-    drop(m->norm);
+    nn_drop(m->norm);
     qn_matrix_clear(&m->embed);
     qn_matrix_clear(&m->head);
     qn_rope_clear(&m->rope);

@@ -161,31 +161,10 @@ static void gemma3n_configure(qn_config *c, qn_source *s)
 static qn_status gemma3n_check(const qn_config *c)
 {
     const gemma3n_config *g = c->extra;
-    if (strcmp(c->activation, "gelu_pytorch_tanh") != 0)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "hidden_activation: expected gelu_pytorch_tanh, found "
-                       "%s",
-                       c->activation);
-    if (c->attention_bias)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "attention_bias is not supported in gemma3n");
-    if (!(g->cap >= 0 && g->cap < 1e6))
-        return qn_fail(QN_E_FORMAT,
-                       "final_logit_softcapping: expected 0 or more, found %g",
-                       g->cap);
-    if ((int64_t)g->ple_width * c->layers > QN_MAX_DIM)
-        return qn_fail(QN_E_FORMAT, "%d layers with inputs of %d are too wide",
-                       c->layers, g->ple_width);
-    return QN_OK;
+    return ple_check(c, "gemma3n", g->cap, g->ple_width);
 }
 
 /* ---- weights ---- */
-
-static void drop(mlx_array x)
-{
-    if (x.ctx)
-        mlx_array_free(x);
-}
 
 static void free_layer(layer_weights *w)
 {
@@ -194,7 +173,7 @@ static void free_layer(layer_weights *w)
         w->after_mlp,        w->q_norm,          w->k_norm,
         w->laurel_norm,      w->router_norm,     w->scale};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        drop(arrays[i]);
+        nn_drop(arrays[i]);
     nn_group_clear(&w->qkv);
     nn_group_clear(&w->in);
     qn_matrix *all[] = {&w->q,     &w->k,      &w->v,       &w->o,
@@ -216,7 +195,7 @@ static void gemma3n_free(void *state)
         qn_matrix_clear(&m->enter[i]);
         qn_matrix_clear(&m->leave[i]);
     }
-    drop(m->norm);
+    nn_drop(m->norm);
     ple_clear(&m->ple);
     qn_matrix_clear(&m->embed);
     qn_rope_clear(&m->rope);

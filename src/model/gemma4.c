@@ -215,31 +215,10 @@ static void gemma4_configure(qn_config *c, qn_source *s)
 static qn_status gemma4_check(const qn_config *c)
 {
     const gemma4_config *g = c->extra;
-    if (strcmp(c->activation, "gelu_pytorch_tanh") != 0)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "hidden_activation: expected gelu_pytorch_tanh, found "
-                       "%s",
-                       c->activation);
-    if (c->attention_bias)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "attention_bias is not supported in gemma4");
-    if (!(g->cap >= 0 && g->cap < 1e6))
-        return qn_fail(QN_E_FORMAT,
-                       "final_logit_softcapping: expected 0 or more, found %g",
-                       g->cap);
-    if ((int64_t)g->ple_width * c->layers > QN_MAX_DIM)
-        return qn_fail(QN_E_FORMAT, "%d layers with inputs of %d are too wide",
-                       c->layers, g->ple_width);
-    return QN_OK;
+    return ple_check(c, "gemma4", g->cap, g->ple_width);
 }
 
 /* ---- weights ---- */
-
-static void drop(mlx_array x)
-{
-    if (x.ctx)
-        mlx_array_free(x);
-}
 
 static void free_layer(layer_weights *w)
 {
@@ -249,7 +228,7 @@ static void free_layer(layer_weights *w)
         w->scalar,           w->moe.scale,       w->moe.each,
         w->moe.before,       w->moe.after,       w->moe.after_mlp};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        drop(arrays[i]);
+        nn_drop(arrays[i]);
     nn_group_clear(&w->qkv);
     nn_group_clear(&w->in);
     qn_matrix *all[] = {&w->q,        &w->k,          &w->v,
@@ -268,7 +247,7 @@ static void gemma4_free(void *state)
         return;
     for (int i = 0; m->layer && i < m->layers; i++)
         free_layer(&m->layer[i]);
-    drop(m->norm);
+    nn_drop(m->norm);
     ple_clear(&m->ple);
     qn_matrix_clear(&m->embed);
     qn_matrix_clear(&m->head);

@@ -59,6 +59,12 @@ mlx_array nn_keep(nn *c, mlx_array x)
     return kept;
 }
 
+void nn_drop(mlx_array x)
+{
+    if (x.ctx)
+        mlx_array_free(x);
+}
+
 mlx_array nn_add(nn *c, mlx_array a, mlx_array b)
 {
     STEP(mlx_add(&res, a, b, c->stream));

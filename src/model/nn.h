@@ -43,6 +43,8 @@ mlx_array nn_own(nn *c, mlx_array x, int rc);
 /* A further reference to `x` that outlives the scope; the caller owns it.  No
  * array after an error. */
 mlx_array nn_keep(nn *c, mlx_array x);
+/* Frees an array that a model owns, or none. */
+void nn_drop(mlx_array x);
 
 /* Takes an array over that was made elsewhere; without content it is an error
  * of the array library. */

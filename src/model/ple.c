@@ -10,6 +10,27 @@ double ple_root(int n)
     return (double)qn_bf16_to_f32(qn_f32_to_bf16((float)sqrt(n)));
 }
 
+qn_status ple_check(const qn_config *c, const char *family, double cap,
+                    int width)
+{
+    if (strcmp(c->activation, "gelu_pytorch_tanh") != 0)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "hidden_activation: expected gelu_pytorch_tanh, found "
+                       "%s",
+                       c->activation);
+    if (c->attention_bias)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "attention_bias is not supported in %s", family);
+    if (!(cap >= 0 && cap < 1e6))
+        return qn_fail(QN_E_FORMAT,
+                       "final_logit_softcapping: expected 0 or more, found %g",
+                       cap);
+    if ((int64_t)width * c->layers > QN_MAX_DIM)
+        return qn_fail(QN_E_FORMAT, "%d layers with inputs of %d are too wide",
+                       c->layers, width);
+    return QN_OK;
+}
+
 qn_status ple_load(ple *p, qn_loader *l, int width, int vocab)
 {
     const qn_config *c = l->config;
@@ -35,17 +56,11 @@ qn_status ple_load(ple *p, qn_loader *l, int width, int vocab)
     return status;
 }
 
-static void drop(mlx_array x)
-{
-    if (x.ctx)
-        mlx_array_free(x);
-}
-
 void ple_clear(ple *p)
 {
     qn_matrix_clear(&p->table);
     qn_matrix_clear(&p->projection);
-    drop(p->norm);
+    nn_drop(p->norm);
 }
 
 qn_status ple_layer_load(ple_layer *w, qn_loader *l, int width, int layer)
@@ -69,7 +84,7 @@ void ple_layer_clear(ple_layer *w)
 {
     qn_matrix_clear(&w->gate);
     qn_matrix_clear(&w->projection);
-    drop(w->norm);
+    nn_drop(w->norm);
 }
 
 static mlx_array less(nn *c, mlx_array a, mlx_array b)

@@ -20,6 +20,11 @@ typedef struct ple_layer {
     mlx_array norm;
 } ple_layer;
 
+/* What both families require: an activation, no biases, a cap of logits (0:
+ * none) and a table of at most QN_MAX_DIM columns.  `family` is for errors. */
+qn_status ple_check(const qn_config *config, const char *family, double cap,
+                    int width);
+
 /* The table of `vocab` rows, for all layers.  The caller owns *out
  * (ple_clear), also after an error. */
 qn_status ple_load(ple *out, qn_loader *loader, int width, int vocab);

@@ -148,12 +148,6 @@ static void hybrid_cache(const qn_config *c, int layer, qn_kv_layer *out)
 
 /* ---- loading ---- */
 
-static void drop(mlx_array x)
-{
-    if (x.ctx)
-        mlx_array_free(x);
-}
-
 static void clear_layer(layer_weights *w)
 {
     net_weights *n = &w->net;
@@ -161,7 +155,7 @@ static void clear_layer(layer_weights *w)
     mlx_array arrays[] = {w->before,  w->after, n->filter, n->a_log,
                           n->dt_bias, n->norm,  a->q_norm, a->k_norm};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        drop(arrays[i]);
+        nn_drop(arrays[i]);
     nn_group_clear(&n->wide);
     nn_group_clear(&n->narrow);
     nn_group_clear(&a->qkv);
@@ -182,7 +176,7 @@ static void hybrid_free(void *state)
         return;
     for (int i = 0; m->layer && i < m->layers; i++)
         clear_layer(&m->layer[i]);
-    drop(m->norm);
+    nn_drop(m->norm);
     qn_matrix_clear(&m->embed);
     qn_matrix_clear(&m->head);
     qn_rope_clear(&m->rope);
