@@ -12,6 +12,7 @@ import os
 import pty
 import select
 import sys
+import termios
 import time
 
 
@@ -20,12 +21,22 @@ def characters(text):
     return text.encode("utf-8").decode("unicode_escape").encode("latin-1")
 
 
+def keep_output(terminal):
+    """The kernel sends the signal of an interrupt key first; then it throws
+    away what waits to be read and shows ^C, in the midst of what the command
+    wrote meanwhile.  Neither is wanted here."""
+    modes = termios.tcgetattr(terminal)
+    modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+
+
 def main():
     script, command = sys.argv[1], sys.argv[2:]
     pid, terminal = pty.fork()
     if not pid:
         os.environ["TERM"] = "xterm"
         os.execvp(command[0], command)
+    keep_output(terminal)
     shown, at = b"", 0
 
     def read(seconds):

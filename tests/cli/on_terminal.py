@@ -11,6 +11,16 @@ written to it.  The exit code is the command's; 128 + N when signal N ended it.
 import os
 import pty
 import sys
+import termios
+
+
+def keep_output(terminal):
+    """The kernel sends the signal of an interrupt key first; then it throws
+    away what waits to be read and shows ^C, in the midst of what the command
+    wrote meanwhile.  Neither is wanted here."""
+    modes = termios.tcgetattr(terminal)
+    modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
 
 
 def main():
@@ -25,6 +35,7 @@ def main():
             if str(fd) not in fds:
                 os.dup2(kept[fd], fd)
         os.execvp(command[0], command)
+    keep_output(terminal)
     shown = b""
     while True:
         try:

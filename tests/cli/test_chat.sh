@@ -209,7 +209,7 @@ kill "$server"
 serve slow
 printf '%s\n' 'wait 2004h> 
 type Hello\r
-wait Two
+wait wörds.
 type \x03
 wait stopped
 wait 2004h> 
