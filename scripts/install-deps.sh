@@ -83,6 +83,7 @@ find_missing() {
     library libffi libffi-dev
     library libcurl libcurl4-openssl-dev
     library libedit libedit-dev
+    library libmicrohttpd libmicrohttpd-dev
     library libpcre2-8 libpcre2-dev
     library libutf8proc libutf8proc-dev
     # Loaded at run time; tests of linear algebra need it.

@@ -25,7 +25,7 @@ while read -r lib; do
 done <"$scratch/libs"
 exit 1
 FAKE
-printf '%s\n' cmocka libcurl libedit libffi libpcre2-8 libutf8proc >"$scratch/libs"
+printf '%s\n' cmocka libcurl libedit libffi libmicrohttpd libpcre2-8 libutf8proc >"$scratch/libs"
 
 # ldconfig knows the library in $scratch/shared.
 fake ldconfig <<FAKE
@@ -62,7 +62,7 @@ silent() {
 }
 
 lose_two() {
-    printf '%s\n' libcurl libedit libffi libpcre2-8 libutf8proc >"$scratch/libs"
+    printf '%s\n' libcurl libedit libffi libmicrohttpd libpcre2-8 libutf8proc >"$scratch/libs"
     rm -f "$scratch/bin/cmake" "$scratch/apt.calls"
 }
 two='apt-get install -y --no-install-recommends cmake libcmocka-dev'
