@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "remote.h"
+#include "sse.h"
 
 /* The checks are macros, which the members of a structure are not. */
 #define CURL_DISABLE_TYPECHECK
@@ -134,63 +135,31 @@ static void take_piece(client *c)
     c->pieces++;
 }
 
-static bool has_text(const qn_json *delta, const char *key)
+static bool take_event(void *data, qn_str event)
 {
-    qn_str text;
-    return qn_json_as_str(qn_json_get(delta, key), &text) && text.size;
-}
-
-static void take_event(client *c, qn_str json)
-{
-    qn_json_doc *doc;
-    qn_str word;
-    if (qn_str_is(json, "[DONE]")) {
-        c->done = true;
-        return;
-    }
-    if (qn_json_parse(&doc, json, 0)) {
+    client *c = data;
+    qn_delta d;
+    if (qn_delta_read(&d, event)) {
         snprintf(c->error, sizeof c->error, "malformed");
-        return;
+        return true;
     }
-    const qn_json *root = qn_json_root(doc);
-    const qn_json *choice = qn_json_at(qn_json_get(root, "choices"), 0);
-    const qn_json *delta = qn_json_get(choice, "delta");
-    if (qn_json_get(root, "error"))
+    c->done |= d.last;
+    if (d.refused)
         snprintf(c->error, sizeof c->error, "error event");
-    if (has_text(delta, "content") || has_text(delta, "reasoning_content"))
+    if (d.text.size || d.thought.size)
         take_piece(c);
-    c->finished |= qn_json_as_str(qn_json_get(choice, "finish_reason"), &word);
-    qn_json_as_int(qn_json_get(qn_json_get(root, "usage"), "completion_tokens"),
-                   &c->counted);
-    qn_json_doc_free(doc);
-}
-
-static void take_line(client *c)
-{
-    qn_str line = qn_buf_str(&c->line);
-    while (line.size && line.data[line.size - 1] == '\r')
-        line.size--;
-    if (line.size > 5 && !memcmp(line.data, "data:", 5)) {
-        line.data += 5;
-        line.size -= 5;
-        while (line.size && *line.data == ' ') {
-            line.data++;
-            line.size--;
-        }
-        take_event(c, line);
-    }
-    qn_buf_clear(&c->line);
+    c->finished |= d.finished;
+    if (d.counted >= 0)
+        c->counted = d.counted;
+    qn_json_doc_free(d.doc);
+    return true;
 }
 
 static size_t on_data(char *data, size_t one, size_t size, void *user)
 {
     client *c = user;
     (void)one;
-    for (size_t i = 0; i < size; i++)
-        if (data[i] == '\n')
-            take_line(c);
-        else
-            qn_buf_add_char(&c->line, data[i]);
+    qn_sse_add(&c->line, data, size, take_event, c);
     return c->line.failed || c->line.size > LINE_LIMIT ? 0 : size;
 }
 
@@ -278,7 +247,7 @@ static void conclude(client *c, CURLcode code)
     long http = 0;
     char name[32] = "";
     l->curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &http);
-    take_line(c); /* the last one may lack its end */
+    qn_sse_finish(&c->line, take_event, c);
     if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST)
         snprintf(name, sizeof name, "connect");
     else if (code == CURLE_OPERATION_TIMEDOUT)

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "cli.h"
+#include "sse.h"
 
 /* The checks are macros, which the members of a structure are not. */
 #define CURL_DISABLE_TYPECHECK
@@ -208,11 +209,10 @@ typedef struct answer {
     qn_status status;
 } answer;
 
-static void take_text(answer *a, quern_event_type type, const qn_json *value)
+static void take_text(answer *a, quern_event_type type, qn_str text)
 {
-    qn_str text;
     qn_buf *to = type == QUERN_EVENT_TEXT ? &a->text : &a->thought;
-    if (!qn_json_as_str(value, &text) || !text.size)
+    if (!text.size)
         return;
     size_t from = to->size;
     qn_buf_add_str(to, text);
@@ -224,51 +224,28 @@ static void take_text(answer *a, quern_event_type type, const qn_json *value)
     a->stopped = a->on_event && !a->on_event(a->data, &event);
 }
 
-/* The data of one event. */
-static void take_event(answer *a, qn_str json)
+static bool take_event(void *data, qn_str event)
 {
-    qn_json_doc *doc;
-    qn_str word;
-    if (qn_str_is(json, "[DONE]"))
-        return;
-    a->status = qn_json_parse(&doc, json, 0);
+    answer *a = data;
+    qn_delta d;
+    a->status = qn_delta_read(&d, event);
     if (a->status)
-        return;
-    const qn_json *root = qn_json_root(doc),
-                  *error = qn_json_get(root, "error");
-    const qn_json *choice = qn_json_at(qn_json_get(root, "choices"), 0);
-    const qn_json *delta = qn_json_get(choice, "delta");
-    if (error) {
-        word = (qn_str){"an error without words", 22};
-        qn_json_as_str(qn_json_get(error, "message"), &word);
-        a->status = qn_fail(QN_E_IO, "the server says: %.*s", (int)word.size,
-                            word.data);
+        return false;
+    if (d.refused) {
+        qn_str words =
+            d.error.size ? d.error : QN_STR("an error without words");
+        a->status = qn_fail(QN_E_IO, "the server says: %.*s", (int)words.size,
+                            words.data);
     }
-    take_text(a, QUERN_EVENT_REASONING,
-              qn_json_get(delta, "reasoning_content"));
+    if (!a->status)
+        take_text(a, QUERN_EVENT_REASONING, d.thought);
     if (!a->stopped && !a->status)
-        take_text(a, QUERN_EVENT_TEXT, qn_json_get(delta, "content"));
-    if (qn_json_as_str(qn_json_get(choice, "finish_reason"), &word))
-        a->finish =
-            qn_str_is(word, "length") ? QUERN_FINISH_LENGTH : QUERN_FINISH_STOP;
-    qn_json_doc_free(doc);
-}
-
-static void take_line(answer *a)
-{
-    qn_str line = qn_buf_str(&a->line);
-    while (line.size && line.data[line.size - 1] == '\r')
-        line.size--;
-    if (line.size > 5 && !memcmp(line.data, "data:", 5)) {
-        line.data += 5;
-        line.size -= 5;
-        while (line.size && *line.data == ' ') {
-            line.data++;
-            line.size--;
-        }
-        take_event(a, line);
-    }
-    qn_buf_clear(&a->line);
+        take_text(a, QUERN_EVENT_TEXT, d.text);
+    if (d.finished)
+        a->finish = qn_str_is(d.finish, "length") ? QUERN_FINISH_LENGTH
+                                                  : QUERN_FINISH_STOP;
+    qn_json_doc_free(d.doc);
+    return !a->status && !a->stopped;
 }
 
 static long http_status(qn_remote *r)
@@ -288,12 +265,10 @@ static size_t on_data(char *data, size_t one, size_t size, void *user)
         qn_buf_add(&a->line, data, size);
         return size;
     }
-    for (size_t i = 0; i < size && !a->status && !a->stopped; i++)
-        if (data[i] == '\n')
-            take_line(a);
-        else
-            qn_buf_add_char(&a->line, data[i]);
-    return a->status || a->stopped ? 0 : size;
+    bool more = qn_sse_add(&a->line, data, size, take_event, a);
+    if (more)
+        a->status = qn_buf_status(&a->line);
+    return more && !a->status ? size : 0;
 }
 
 static int on_progress(void *data, curl_off_t a, curl_off_t b, curl_off_t c,
@@ -351,8 +326,8 @@ static qn_status perform(answer *a, const qn_buf *body)
     long status = http_status(r);
     if (status != 200)
         return refused(a, status);
-    take_line(a); /* the last one may lack its end */
-    return a->status;
+    qn_sse_finish(&a->line, take_event, a);
+    return a->status ? a->status : qn_buf_status(&a->line);
 }
 
 qn_status qn_remote_ask(qn_remote *remote, const qn_talk *talk,

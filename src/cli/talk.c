@@ -232,15 +232,11 @@ static qn_status read_settings(qn_talk *t, const qn_json *object)
     return status;
 }
 
-qn_status qn_talk_load(qn_talk *t, const char *path)
+qn_status qn_talk_parse(qn_talk *t, qn_str text)
 {
-    char *text = NULL;
-    size_t size;
     qn_json_doc *doc = NULL;
     qn_talk fresh = {0};
-    qn_status status = qn_file_read(&text, &size, path, FILE_LIMIT);
-    if (!status)
-        status = qn_json_parse(&doc, (qn_str){text, size}, 0);
+    qn_status status = qn_json_parse(&doc, text, 0);
     const qn_json *root = status ? NULL : qn_json_root(doc);
     qn_str schema;
     if (!status && (!qn_json_as_str(qn_json_get(root, "schema"), &schema) ||
@@ -251,14 +247,24 @@ qn_status qn_talk_load(qn_talk *t, const char *path)
     if (!status)
         status = read_settings(&fresh, qn_json_get(root, "settings"));
     qn_json_doc_free(doc);
-    qn_free(text);
     if (status) {
         qn_talk_clear(&fresh);
-        return qn_fail_where(status, "%s", path);
+        return status;
     }
     qn_talk_clear(t);
     *t = fresh;
     return QN_OK;
+}
+
+qn_status qn_talk_load(qn_talk *t, const char *path)
+{
+    char *text = NULL;
+    size_t size;
+    qn_status status = qn_file_read(&text, &size, path, FILE_LIMIT);
+    if (!status)
+        status = qn_talk_parse(t, (qn_str){text, size});
+    qn_free(text);
+    return status ? qn_fail_where(status, "%s", path) : QN_OK;
 }
 
 /* ---- history ---- */
@@ -311,6 +317,22 @@ read_line(qn_str line, void (*each)(void *data, const char *text), void *data)
     return status;
 }
 
+qn_status qn_history_parse(qn_str text,
+                           void (*each)(void *data, const char *text),
+                           void *data)
+{
+    qn_status status = QN_OK;
+    for (size_t at = 0; at < text.size && !status;) {
+        const char *line = text.data + at;
+        const char *end = memchr(line, '\n', text.size - at);
+        size_t n = end ? (size_t)(end - line) : text.size - at;
+        if (n)
+            status = read_line((qn_str){line, n}, each, data);
+        at += n + 1;
+    }
+    return status;
+}
+
 qn_status qn_history_read(const char *path,
                           void (*each)(void *data, const char *text),
                           void *data)
@@ -320,14 +342,8 @@ qn_status qn_history_read(const char *path,
     if (!qn_path_exists(path))
         return QN_OK;
     qn_status status = qn_file_read(&text, &size, path, FILE_LIMIT);
-    for (size_t at = 0; at < size && !status;) {
-        const char *line = text + at;
-        const char *end = memchr(line, '\n', size - at);
-        size_t n = end ? (size_t)(end - line) : size - at;
-        if (n)
-            status = read_line((qn_str){line, n}, each, data);
-        at += n + 1;
-    }
+    if (!status)
+        status = qn_history_parse((qn_str){text, size}, each, data);
     qn_free(text);
     return status ? qn_fail_where(status, "%s", path) : QN_OK;
 }

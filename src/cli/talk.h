@@ -33,6 +33,8 @@ qn_status qn_talk_json(const qn_talk *talk, qn_buf *out);
 qn_status qn_talk_save(const qn_talk *talk, const char *path);
 /* Replaces *talk by what the file has; on failure it stays. */
 qn_status qn_talk_load(qn_talk *talk, const char *path);
+/* The same for the text of such a file. */
+qn_status qn_talk_parse(qn_talk *talk, qn_str text);
 
 /* Appends a message as a line of JSON to a file of mode 0600. */
 qn_status qn_history_add(const char *path, const qn_message *message);
@@ -41,5 +43,9 @@ qn_status qn_history_add(const char *path, const qn_message *message);
 qn_status qn_history_read(const char *path,
                           void (*each)(void *data, const char *text),
                           void *data);
+/* The same for the text of such a file. */
+qn_status qn_history_parse(qn_str text,
+                           void (*each)(void *data, const char *text),
+                           void *data);
 
 #endif

@@ -8,22 +8,7 @@
 #define QN_HUB_HTTP_H
 
 #include "hub.h"
-
-/* What the head of an answer says. */
-typedef struct qn_reply {
-    int code;
-    bool redirected;
-    bool has_length, has_range, has_total, has_linked_size;
-    uint64_t length;      /* of this answer's body */
-    uint64_t from, total; /* Content-Range: first byte, size of the whole */
-    /* The hub's headers on files that lie elsewhere, whichever answer had
-     * them; and the last answer's own ETag.  Without quotes; "": none. */
-    uint64_t linked_size;
-    char linked_etag[80], etag[80];
-    char next[1024];     /* Link: <...>; rel="next" */
-    char error_code[40]; /* X-Error-Code */
-    long retry_after;    /* seconds; 0: not said */
-} qn_reply;
+#include "reply.h"
 
 typedef struct qn_transfer {
     /* The request.  The token goes along when the URL is the endpoint's. */
@@ -46,7 +31,6 @@ typedef struct qn_transfer {
     void *easy, *headers;
     char *at; /* the URL at hand */
     bool with_token, begun, failed;
-    char location[64]; /* how the last redirect begins */
     int hops;
     size_t waste; /* bytes of an error's body */
     char detail[256];

@@ -147,14 +147,10 @@ static qn_status take_entry(quern_model *m, const qn_json *entry, uint32_t i)
     return status;
 }
 
-static qn_status take_entries(quern_model *m, const char *path)
+qn_status qn_cache_take_config(quern_model *m, qn_str text)
 {
-    char *text = NULL;
-    size_t size;
     qn_json_doc *doc = NULL;
-    qn_status status = qn_file_read(&text, &size, path, MAX_FILE);
-    if (!status)
-        status = qn_json_parse(&doc, (qn_str){text, size}, QN_JSON_ALLOW_BOM);
+    qn_status status = qn_json_parse(&doc, text, QN_JSON_ALLOW_BOM);
     const qn_json *root = status ? NULL : qn_json_root(doc);
     if (root && root->type != QN_JSON_T_ARRAY)
         status = qn_fail(QN_E_FORMAT, "expected a list, found %s",
@@ -162,6 +158,16 @@ static qn_status take_entries(quern_model *m, const char *path)
     for (uint32_t i = 0; root && i < root->count && !status; i++)
         status = take_entry(m, &root->items[i], i);
     qn_json_doc_free(doc);
+    return status;
+}
+
+static qn_status take_file(quern_model *m, const char *path)
+{
+    char *text = NULL;
+    size_t size;
+    qn_status status = qn_file_read(&text, &size, path, MAX_FILE);
+    if (!status)
+        status = qn_cache_take_config(m, (qn_str){text, size});
     qn_free(text);
     return status;
 }
@@ -177,7 +183,7 @@ static qn_status set_by_file(quern_model *m, const char *dir)
         return QN_E_NOMEM;
     qn_status status =
         qn_path_exists(path)
-            ? take_entries(m, path)
+            ? take_file(m, path)
             : qn_fail(QN_E_NOTFOUND, "kv config: kv_config.json is missing");
     if (status)
         qn_fail_where(status, "%s", path);

@@ -16,27 +16,6 @@
 
 /* ---- what the files say ---- */
 
-/* A JSON file beside the weights; *doc is NULL when it is not there. */
-static qn_status parse(const char *dir, const char *name, qn_json_doc **doc)
-{
-    enum { LIMIT = 1 << 20 };
-    char *path = qn_path_join(dir, name), *text = NULL;
-    size_t size = 0;
-    *doc = NULL;
-    if (!path)
-        return QN_E_NOMEM;
-    qn_status status = QN_OK;
-    if (qn_path_exists(path))
-        status = qn_file_read(&text, &size, path, LIMIT);
-    if (!status && text)
-        status = qn_json_parse(doc, (qn_str){text, size}, QN_JSON_ALLOW_BOM);
-    if (status)
-        qn_fail_where(status, "%s", path);
-    qn_free(text);
-    qn_free(path);
-    return status;
-}
-
 static bool is_on(const qn_json *root, const char *key)
 {
     bool on = false;
@@ -136,24 +115,55 @@ static qn_status take_limit(qn_embedder *out, const qn_json *root,
     return qn_fail_where(status, "%s/sentence_bert_config.json", dir);
 }
 
+static const struct {
+    const char *name;
+    qn_status (*take)(qn_embedder *, const qn_json *, const char *);
+} files[] = {
+    {"modules.json", take_modules},
+    {"1_Pooling/config.json", take_pooling},
+    {"sentence_bert_config.json", take_limit},
+};
+enum { FILES = sizeof files / sizeof *files };
+
+qn_status qn_embedder_take(qn_embedder *out, const char *name, qn_str text,
+                           const char *dir)
+{
+    qn_json_doc *doc = NULL;
+    qn_status status = qn_json_parse(&doc, text, QN_JSON_ALLOW_BOM);
+    if (status)
+        return qn_fail_where(status, "%s/%s", dir, name);
+    for (size_t i = 0; i < FILES && !status; i++)
+        if (!strcmp(files[i].name, name))
+            status = files[i].take(out, qn_json_root(doc), dir);
+    qn_json_doc_free(doc);
+    return status;
+}
+
+/* A file beside the weights, if it is there. */
+static qn_status read_file(qn_embedder *out, const char *dir, const char *name)
+{
+    enum { LIMIT = 1 << 20 };
+    char *path = qn_path_join(dir, name), *text = NULL;
+    size_t size = 0;
+    if (!path)
+        return QN_E_NOMEM;
+    qn_status status = QN_OK;
+    if (qn_path_exists(path))
+        status = qn_file_read(&text, &size, path, LIMIT);
+    if (status)
+        qn_fail_where(status, "%s", path);
+    else if (text)
+        status = qn_embedder_take(out, name, (qn_str){text, size}, dir);
+    qn_free(text);
+    qn_free(path);
+    return status;
+}
+
 static qn_status read_directory(qn_embedder *out, const char *dir)
 {
-    static const struct {
-        const char *name;
-        qn_status (*take)(qn_embedder *, const qn_json *, const char *);
-    } files[] = {
-        {"modules.json", take_modules},
-        {"1_Pooling/config.json", take_pooling},
-        {"sentence_bert_config.json", take_limit},
-    };
     qn_status status = QN_OK;
-    for (size_t i = 0; i < sizeof files / sizeof *files && !status; i++) {
-        qn_json_doc *doc;
-        status = parse(dir, files[i].name, &doc);
-        if (!status && doc)
-            status = files[i].take(out, qn_json_root(doc), dir);
-        qn_json_doc_free(doc);
-    }
+    for (size_t i = 0; i < FILES && !status; i++)
+        status = read_file(out, dir, files[i].name);
     return status;
 }
 

@@ -19,5 +19,9 @@ typedef struct qn_embedder {
  * the mean. */
 qn_status qn_embedder_read(qn_embedder *out, const qn_weights *weights,
                            const qn_config *config);
+/* What one of those files says, by its name and its text; `dir` is for errors.
+ * Files are read in the order in which they stand above. */
+qn_status qn_embedder_take(qn_embedder *out, const char *name, qn_str text,
+                           const char *dir);
 
 #endif

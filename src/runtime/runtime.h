@@ -127,6 +127,10 @@ qn_status qn_cache_check_options(const quern_options *options);
  * model's directory, NULL for a GGUF file. */
 qn_status qn_cache_set(quern_model *model, const qn_config *config,
                        const quern_options *options, const char *dir);
+/* Sets layers of model->kv_layers, model->kv.layers of them, by the text of a
+ * kv_config.json.  QN_E_FORMAT names the entry; QN_E_MISMATCH, QN_E_UNSUPPORTED
+ * for a layer that can't store that.  Layers before it are then set. */
+qn_status qn_cache_take_config(quern_model *model, qn_str text);
 
 /* ---- fit.c ---- */
 
