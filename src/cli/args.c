@@ -54,6 +54,11 @@ static const flag_pair needs[] = {
 #include "flags.def"
 };
 
+static const qn_flag alone[] = {
+#define QN_ALONE(flag) QN_FLAG_##flag,
+#include "flags.def"
+};
+
 /* Other spellings, and those that are told what to do instead. */
 static const struct {
     const char *name;
@@ -512,11 +517,48 @@ static qn_status parse_words(qn_args *args, int command, int argc,
     return QN_OK;
 }
 
-/* Given, and not taken back with --no-. */
+/* Whether a BOOL that is `on` says what holds without it.  Of those that are on
+ * by themselves the --no- form is the one that says something. */
+static bool is_default(qn_flag flag, bool on)
+{
+    return on == !strcmp(rows[flag].fallback, "on");
+}
+
+/* Given, and not as it is without being given. */
 static bool in_force(const qn_args *args, qn_flag flag)
 {
     const qn_arg *arg = &args->flag[flag];
-    return arg->given && (rows[flag].kind != BOOL || arg->on);
+    return arg->given &&
+           (rows[flag].kind != BOOL || !is_default(flag, arg->on));
+}
+
+static qn_status exclude(const qn_args *args, qn_flag a, qn_flag b)
+{
+    const char *no_a =
+        args->flag[a].given && rows[a].kind == BOOL && !args->flag[a].on ? "no-"
+                                                                         : "";
+    const char *no_b =
+        args->flag[b].given && rows[b].kind == BOOL && !args->flag[b].on ? "no-"
+                                                                         : "";
+    return qn_fail(QN_E_ARG, "--%s%s and --%s%s exclude each other", no_a,
+                   rows[a].name, no_b, rows[b].name);
+}
+
+/* Flags that every command takes say how it speaks, whatever it does. */
+static qn_status check_alone(const qn_args *args, qn_flag flag)
+{
+    if (!in_force(args, flag))
+        return QN_OK;
+    if (args->word_count)
+        return qn_fail(QN_E_ARG,
+                       "--%s and the argument '%s' exclude each other",
+                       rows[flag].name, args->words[0]);
+    for (int i = 0; i < QN_FLAG_COUNT; i++) {
+        bool manner = (rows[i].commands & QN_CMD_VERSION) != 0;
+        if (i != (int)flag && !manner && in_force(args, (qn_flag)i))
+            return exclude(args, flag, (qn_flag)i);
+    }
+    return QN_OK;
 }
 
 static qn_status check_pairs(const qn_args *args)
@@ -524,8 +566,12 @@ static qn_status check_pairs(const qn_args *args)
     for (size_t i = 0; i < sizeof exclusions / sizeof *exclusions; i++) {
         flag_pair pair = exclusions[i];
         if (in_force(args, pair.a) && in_force(args, pair.b))
-            return qn_fail(QN_E_ARG, "--%s and --%s exclude each other",
-                           rows[pair.a].name, rows[pair.b].name);
+            return exclude(args, pair.a, pair.b);
+    }
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
+        qn_status status = check_alone(args, alone[i]);
+        if (status)
+            return status;
     }
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         flag_pair pair = needs[i];
@@ -629,7 +675,8 @@ qn_status qn_args_preset_value(qn_args *args, int command, qn_flag flag,
                        expected, qn_toml_type_name(value->type));
     qn_args ignored = {0}, *to = wanted(args, command, flag, &ignored);
     int rival = rival_of(args, (int)flag);
-    if (to == args && rival >= 0 && (rows[flag].kind != BOOL || value->on)) {
+    if (to == args && rival >= 0 &&
+        (rows[flag].kind != BOOL || !is_default(flag, value->on))) {
         if (args->flag[rival].origin == QN_FROM_FILE)
             return qn_fail(QN_E_ARG, "%s and %s exclude each other",
                            rows[flag].name, rows[rival].name);

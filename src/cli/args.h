@@ -32,6 +32,11 @@ enum {
     QN_CMD_ANSWER = QN_CMD_RUN | QN_CMD_CHAT,
     /* those that load a model */
     QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED | QN_CMD_EVAL,
+    /* Those that go on behind what they have computed; a vector of a text is
+       made in one piece. */
+    QN_CMD_SEQUENCE = QN_CMD_MODEL & ~QN_CMD_EMBED,
+    /* those in which tokens may be guessed ahead */
+    QN_CMD_SPECULATES = QN_CMD_ANSWER | QN_CMD_BENCH,
     QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED, /* text from a file */
     QN_CMD_MEASURE = QN_CMD_BENCH | QN_CMD_EVAL,
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */

@@ -4,7 +4,9 @@
  * test (tg) computes n tokens one at a time behind d tokens in the cache, of
  * each of b sequences side by side.
  * Token ids come from a fixed generator, end tokens are like any other, and
- * the logits of each step are read, as sampling would read them.  Runs before
+ * the logits of each step are read, as sampling would read them.  Where tokens
+ * are guessed ahead there must be something to guess: a decode test then lets
+ * the model go on by itself, always with the likeliest token.  Runs before
  * the counted ones warm the machine up; the median and the spread are shown. */
 #include "cli.h"
 #include "compare.h"
@@ -37,6 +39,8 @@ typedef struct bench {
     quern_model *model;
     quern_session **sessions; /* as many as the largest batch */
     quern_feed *feeds;
+    quern_job **jobs;    /* with guesses */
+    const char *guesses; /* "draft", "ngram", NULL: none */
     quern_info info;
     float *logits;
     int32_t *ids;    /* enough for the longest test */
@@ -56,8 +60,10 @@ typedef struct cell {
     int64_t tokens, depth, batch;
     double median, spread; /* seconds; half the range over the median */
     size_t peak;
-    double earlier; /* tokens/s to compare with, 0: none */
-    bool throttled; /* the clock fell while it ran */
+    double earlier;            /* tokens/s to compare with, 0: none */
+    bool throttled;            /* the clock fell while it ran */
+    const char *guesses;       /* of a decode test; NULL: none */
+    int64_t drafted, accepted; /* of the last run */
 } cell;
 
 /* ---- the machine ---- */
@@ -105,7 +111,54 @@ static quern_status step(bench *b, int64_t batch, int64_t at, int64_t count,
     return status;
 }
 
-static quern_status run_once(bench *b, const cell *c, double *seconds,
+/* The likeliest tokens behind `depth` tokens and one more. */
+static quern_status begin_job(bench *b, const cell *c, int64_t i,
+                              quern_error *error)
+{
+    quern_request request;
+    quern_request_init(&request, b->model);
+    request.ids = b->ids + i;
+    request.id_count = (size_t)c->depth + 1;
+    request.sampling = (quern_sampling){.top_p = 1, .typical_p = 1};
+    request.max_tokens = c->tokens;
+    request.ignore_eos = true;
+    return quern_submit(&b->jobs[i], b->model, b->sessions[i], &request, error);
+}
+
+/* Waits for the end of a job; a signal stops it, and then those that follow. */
+static quern_status end_job(cell *c, quern_job *job, quern_error *error)
+{
+    enum { WAIT_MS = 100 };
+    quern_event event = {.type = QUERN_EVENT_START};
+    quern_result result = {0};
+    while (event.type != QUERN_EVENT_DONE) {
+        quern_job_next(job, WAIT_MS, &event);
+        if (qn_cli_signalled())
+            quern_job_cancel(job);
+    }
+    quern_status status = quern_job_result(job, &result, error);
+    c->drafted += result.drafted;
+    c->accepted += result.accepted;
+    quern_result_free(&result);
+    return status;
+}
+
+static quern_status guess(bench *b, cell *c, quern_error *error)
+{
+    quern_status status = QUERN_OK;
+    c->drafted = c->accepted = 0;
+    for (int64_t i = 0; i < c->batch && !status; i++)
+        status = begin_job(b, c, i, error);
+    for (int64_t i = 0; i < c->batch && !status; i++)
+        status = end_job(c, b->jobs[i], error);
+    for (int64_t i = 0; i < c->batch; i++) {
+        quern_job_free(b->jobs[i]);
+        b->jobs[i] = NULL;
+    }
+    return status;
+}
+
+static quern_status run_once(bench *b, cell *c, double *seconds,
                              quern_error *error)
 {
     quern_status status = QUERN_OK;
@@ -116,7 +169,10 @@ static quern_status run_once(bench *b, const cell *c, double *seconds,
     double began = qn_cli_now();
     if (!status && c->kind[0] == 'p')
         status = step(b, c->batch, c->depth, c->tokens, error);
-    for (int64_t i = 0; !status && c->kind[0] == 't' && i < c->tokens; i++)
+    if (!status && c->guesses)
+        status = guess(b, c, error);
+    bool steps = c->kind[0] == 't' && !c->guesses;
+    for (int64_t i = 0; !status && steps && i < c->tokens; i++)
         status = step(b, c->batch, c->depth + i, 1, error);
     *seconds = qn_cli_now() - began;
     if (!status)
@@ -173,7 +229,8 @@ static quern_status run_cell(bench *b, cell *c, quern_error *error)
 
 static void test_name(const cell *c, char out[32])
 {
-    snprintf(out, 32, "%s%lld", c->kind, (long long)c->tokens);
+    snprintf(out, 32, "%s%lld%s%s", c->kind, (long long)c->tokens,
+             c->guesses ? "+" : "", c->guesses ? c->guesses : "");
 }
 
 static double rate_of(const cell *c)
@@ -272,9 +329,15 @@ static void add_cell(qn_buf *line, const bench *b, const cell *c)
     write_double(&w, "spread_percent", c->spread * 100);
     if (c->kind[0] == 'p') {
         write_double(&w, "ttft_s", c->median);
+    } else if (c->guesses) {
+        write_int(&w, "drafted", c->drafted);
+        write_int(&w, "accepted", c->accepted);
     } else {
         write_double(&w, "weight_gb_per_s", weight_rate(b, c) * 1e-9);
         write_double(&w, "bandwidth_gb_per_s", b->bandwidth * 1e-9);
+        if (b->bandwidth > 0)
+            write_double(&w, "bandwidth_percent",
+                         weight_rate(b, c) / b->bandwidth * 100);
     }
     write_int(&w, "peak_bytes", (int64_t)c->peak);
     write_int(&w, "runs", b->runs);
@@ -318,9 +381,12 @@ static int print_row(const bench *b, const cell *c)
                   1e3 / rate_of(c), (double)c->peak / (1 << 20));
     if (c->kind[0] == 'p')
         qn_buf_printf(&line, "   ttft %.3f s", c->median);
+    else if (c->guesses)
+        qn_buf_printf(&line, "   %lld of %lld guesses right",
+                      (long long)c->accepted, (long long)c->drafted);
     else
         qn_buf_printf(&line, "   %.1f GB/s", weight_rate(b, c) * 1e-9);
-    if (c->kind[0] == 't' && b->bandwidth > 0)
+    if (c->kind[0] == 't' && !c->guesses && b->bandwidth > 0)
         qn_buf_printf(&line, ", %.0f%% of bandwidth",
                       weight_rate(b, c) / b->bandwidth * 100);
     if (c->earlier > 0)
@@ -401,7 +467,8 @@ static int run_tests(bench *b, const char *kind, const counts *sizes,
         cell c = {.kind = kind,
                   .tokens = sizes->at[i],
                   .depth = depth,
-                  .batch = batch};
+                  .batch = batch,
+                  .guesses = kind[0] == 't' ? b->guesses : NULL};
         if (!c.tokens)
             continue;
         if (run_cell(b, &c, &error))
@@ -444,7 +511,8 @@ static qn_status prepare(bench *b)
     int64_t most = largest(&g->prompts);
     if (largest(&g->decodes) > most)
         most = largest(&g->decodes);
-    int64_t need = most + largest(&g->depths);
+    /* Where the model goes on by itself, it goes on from a token. */
+    int64_t need = most + largest(&g->depths) + (b->guesses != NULL);
     if (need > b->info.ctx)
         return qn_fail(QN_E_ARG,
                        "depth and tokens together are %lld, the context is "
@@ -457,7 +525,8 @@ static qn_status prepare(bench *b)
     b->logits = qn_calloc((size_t)b->info.vocab_size, sizeof *b->logits);
     b->sessions = qn_calloc((size_t)batch, sizeof(quern_session *));
     b->feeds = qn_calloc((size_t)batch, sizeof *b->feeds);
-    if (!b->ids || !b->logits || !b->sessions || !b->feeds)
+    b->jobs = qn_calloc((size_t)batch, sizeof(quern_job *));
+    if (!b->ids || !b->logits || !b->sessions || !b->feeds || !b->jobs)
         return QN_E_NOMEM;
     /* A linear congruential generator; its high bits are good enough to make
      * token ids that no cache of repeated rows can favour. */
@@ -476,10 +545,12 @@ static void close_model(bench *b)
     quern_model_free(b->model);
     qn_free(b->sessions);
     qn_free(b->feeds);
+    qn_free(b->jobs);
     qn_free(b->ids);
     qn_free(b->logits);
     b->sessions = NULL;
     b->feeds = NULL;
+    b->jobs = NULL;
     b->model = NULL;
     b->ids = NULL;
     b->logits = NULL;
@@ -487,10 +558,16 @@ static void close_model(bench *b)
 
 static int measure(bench *b, qn_cli *cli, const char *ref)
 {
+    const qn_arg *flag = cli->args.flag;
     quern_error error;
     int code = qn_cli_load(cli, ref, &b->model);
     if (code)
         return code;
+    b->guesses =
+        flag[QN_FLAG_NGRAM].on ? "ngram"
+        : flag[QN_FLAG_DRAFT].given || qn_config_find_model(cli, ref).draft
+            ? "draft"
+            : NULL;
     quern_model_info(b->model, &b->info);
     qn_status status = prepare(b);
     if (status)

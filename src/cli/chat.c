@@ -27,8 +27,9 @@ typedef struct chat {
     qn_talk talk;
     qn_buf attached; /* files for the next message */
     quern_result last;
-    bool answered;       /* `last` is one */
-    bool open, thinking; /* the line on stdout, on stderr */
+    bool answered;        /* `last` is one */
+    bool open, thinking;  /* the line on stdout, on stderr */
+    qn_progress progress; /* of the prompt */
     bool leave;
     int interrupts; /* in a row */
     int code;
@@ -57,6 +58,10 @@ static void say_failure(void)
 static bool on_event(void *data, const quern_event *event)
 {
     chat *c = data;
+    if (event->type == QUERN_EVENT_PROMPT)
+        qn_progress_set(&c->progress, event->done, event->total);
+    if (event->type != QUERN_EVENT_PROMPT || event->done == event->total)
+        qn_progress_end(&c->progress);
     if (event->type == QUERN_EVENT_REASONING) {
         if (event->size && c->cli->args.flag[QN_FLAG_SHOW_THINKING].on)
             c->thinking = qn_err_thought(event->text, event->size);
@@ -111,8 +116,10 @@ static quern_status generate(chat *c, quern_result *result, quern_error *error)
     if (!qn_talk_json(&c->talk, &messages)) {
         request.chat.messages = messages.data;
         qn_cli_watch(c->session);
+        qn_progress_begin(&c->progress, c->cli, "prompt", "tokens");
         status =
             quern_generate(c->session, &request, on_event, c, result, error);
+        qn_progress_end(&c->progress);
         qn_cli_watch(NULL);
     }
     qn_buf_free(&messages);
@@ -560,6 +567,9 @@ static qn_status prepare(chat *c)
     qn_status status = qn_cli_check_request(flag);
     if (!status && server && c->cli->args.word_count)
         status = qn_fail(QN_E_ARG, "--server and a model exclude each other");
+    if (!status && server && flag[QN_FLAG_PROGRESS].origin == QN_FROM_FLAG)
+        status = qn_fail(QN_E_ARG, "--server and --progress exclude each "
+                                   "other: the server computes");
     if (!status)
         status = qn_edit_new(&c->edit);
     if (!status && flag[QN_FLAG_SYSTEM].given)

@@ -239,12 +239,23 @@ static qn_status read_calibration(char **out, const qn_cli *cli,
     return status;
 }
 
+static bool writes_gguf(const qn_arg *to)
+{
+    return to->given && !strcmp(to->text, "gguf");
+}
+
 static int run(qn_cli *cli, bool quantize)
 {
     work w = {.cli = cli};
     quern_convert_options options;
     quern_error error;
     char *source = NULL, *report = NULL, *sample;
+    if (cli->args.flag[QN_FLAG_SHARD_SIZE].origin == QN_FROM_FLAG &&
+        writes_gguf(&cli->args.flag[QN_FLAG_TO]))
+        return qn_cli_fail(cli, QUERN_E_ARG, "",
+                           "--to gguf and --shard-size exclude each other: it "
+                           "is one file",
+                           NULL);
     set_options(&options, &w);
     qn_status read = read_calibration(&sample, cli, &options);
     if (read)

@@ -172,6 +172,58 @@ static quern_pooling pooling_of(const qn_arg *arg)
     return QUERN_POOLING_MODEL;
 }
 
+/* Adds the vectors of some texts to `all`. */
+static qn_status append(quern_embeddings *all, const quern_embeddings *some)
+{
+    size_t had = all->count * some->dim, more = some->count * some->dim;
+    float *grown = qn_reallocarray(all->data, had + more, sizeof *grown);
+    if (!grown)
+        return QN_E_NOMEM;
+    memcpy(grown + had, some->data, more * sizeof *grown);
+    all->data = grown;
+    all->count += some->count;
+    all->dim = some->dim;
+    all->tokens += some->tokens;
+    return QN_OK;
+}
+
+/* All vectors, some texts at a time: each is what it is alone, and between them
+ * there is time to show how far it has come and to see a signal.  `all` is the
+ * caller's to free (data) in any case. */
+static int embed(qn_cli *cli, quern_model *model, const texts *t,
+                 const quern_embed_options *options, quern_embeddings *all)
+{
+    enum { AT_A_TIME = 64 };
+    qn_progress progress;
+    int code = QN_EXIT_OK;
+    qn_progress_begin(&progress, cli, "embed", "texts");
+    qn_cli_watch_calls(true);
+    for (size_t at = 0; at < t->count && !code; at += AT_A_TIME) {
+        size_t left = t->count - at;
+        size_t count = left < AT_A_TIME ? left : AT_A_TIME;
+        quern_embeddings some = {0};
+        quern_error error;
+        quern_status status =
+            quern_embed(model, t->items + at, count, options, &some, &error);
+        qn_status added = status ? QN_OK : append(all, &some);
+        quern_embeddings_free(&some);
+        if (!status && !added && qn_cli_signalled())
+            added = qn_fail(QN_E_CANCELLED, "cancelled");
+        if (status || added)
+            qn_progress_end(&progress);
+        if (status)
+            code = qn_cli_fail_error(cli, &error);
+        else if (added)
+            code = qn_cli_fail_status(cli, added, NULL);
+        else
+            qn_progress_set(&progress, (int64_t)(at + count),
+                            (int64_t)t->count);
+    }
+    qn_cli_watch_calls(false);
+    qn_progress_end(&progress);
+    return code;
+}
+
 static int run(qn_cli *cli, quern_model *model, const texts *t)
 {
     const qn_arg *flag = cli->args.flag;
@@ -186,14 +238,13 @@ static int run(qn_cli *cli, quern_model *model, const texts *t)
     if (flag[QN_FLAG_NORMALIZE].given)
         options.normalize = flag[QN_FLAG_NORMALIZE].on;
     quern_embeddings made = {0};
-    quern_error error;
-    if (quern_embed(model, t->items, t->count, &options, &made, &error))
-        return qn_cli_fail_error(cli, &error);
     bool floats = format->given && !strcmp(format->text, "f32");
-    int code = cli->json ? print_document(cli, model, &made)
+    int code = embed(cli, model, t, &options, &made);
+    if (!code)
+        code = cli->json ? print_document(cli, model, &made)
                : floats  ? print_floats(cli, &made)
                          : print_lines(cli, &made);
-    quern_embeddings_free(&made);
+    qn_free(made.data);
     return code;
 }
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,9 @@ static qn_status read_threshold(const char *text, char name[64], double *value)
         snprintf(name, 64, "%.*s", (int)(equals - text), text);
         *value = strtod(equals + 1, &end);
     }
-    return end && !*end ? QN_OK
-                        : qn_fail(QN_E_ARG, "'%s': expected NAME=VALUE", text);
+    return end && !*end && isfinite(*value)
+               ? QN_OK
+               : qn_fail(QN_E_ARG, "'%s': expected NAME=VALUE", text);
 }
 
 /* Whether the metric keeps its bound; one that is not there is an error. */
@@ -209,6 +211,13 @@ static int evaluate_both(qn_cli *cli, quern_model *model, quern_eval_options *o)
     return code;
 }
 
+/* Whether the task cuts texts into windows. */
+static bool has_windows(const qn_arg *flag)
+{
+    const char *task = flag[QN_FLAG_TASK].text;
+    return !strcmp(task, "perplexity") || !strcmp(task, "kl");
+}
+
 int qn_cli_eval(qn_cli *cli)
 {
     enum { LIMIT = 1 << 30 };
@@ -228,6 +237,8 @@ int qn_cli_eval(qn_cli *cli)
     else if (!kl &&
              (flag[QN_FLAG_EVAL_REF].given || flag[QN_FLAG_SAVE_LOGITS].given))
         status = qn_fail(QN_E_ARG, "--ref and --save-logits are for kl");
+    else if (flag[QN_FLAG_STRIDE].origin == QN_FROM_FLAG && !has_windows(flag))
+        status = qn_fail(QN_E_ARG, "--stride is for perplexity and kl");
     if (!status)
         status = check_syntax(cli);
     if (!status)

@@ -116,6 +116,12 @@ int qn_cli_gc(qn_cli *cli)
                isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
     set_options(&options, cli);
     options.dry_run = !yes;
+    const qn_arg *unreferenced = &cli->args.flag[QN_FLAG_UNREFERENCED];
+    if (unreferenced->given && !unreferenced->on && options.older_than < 0)
+        return qn_cli_fail(cli, QUERN_E_ARG, "",
+                           "--no-unreferenced leaves nothing to look for "
+                           "without --older-than",
+                           NULL);
     int code = QN_EXIT_OK;
     if (quern_cache_gc(&list, &options, &error))
         code = qn_cli_fail_error(cli, &error);

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "remote.h"
+#include "runs.h"
 #include "sse.h"
 
 /* The checks are macros, which the members of a structure are not. */
@@ -59,6 +60,8 @@ typedef struct load {
     samples first, between; /* seconds */
     int64_t answered, produced;
     double seconds;
+    qn_progress progress;
+    int64_t done, total; /* requests of all numbers of clients */
     struct {
         char name[32];
         int64_t count;
@@ -281,6 +284,7 @@ static qn_status collect(load *l, int64_t *left, int64_t *running)
         l->curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&c);
         l->curl_multi_remove_handle(l->multi, easy);
         conclude(c, code);
+        qn_progress_set(&l->progress, ++l->done, l->total);
         --*running;
         if (*left) {
             --*left;
@@ -404,8 +408,9 @@ static void add_json(qn_buf *out, const load *l, int64_t clients)
     qn_json_writer w;
     qn_json_write_begin(&w, out);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.bench-server/1");
+    write_text(&w, "schema", "quern.bench/1");
     write_text(&w, "server", l->url);
+    write_text(&w, "model", l->model);
     write_int(&w, "concurrency", clients);
     write_int(&w, "prompt_words", l->words);
     write_int(&w, "max_tokens", l->tokens);
@@ -433,6 +438,10 @@ static void add_json(qn_buf *out, const load *l, int64_t clients)
 static int show(const load *l, int64_t clients, bool head)
 {
     qn_buf out = QN_BUF_INIT;
+    add_json(&out, l, clients);
+    if (!qn_buf_status(&out))
+        qn_runs_add(l->cli, qn_buf_str(&out));
+    qn_buf_clear(&out);
     if (l->cli->json) {
         add_json(&out, l, clients);
         return qn_out_json(l->cli, &out);
@@ -515,6 +524,10 @@ static int run(load *l)
                            : "1,4,16";
     qn_status status =
         qn_args_counts("concurrency", list, 1, 1024, &clients, &count);
+    l->total = warm;
+    for (size_t i = 0; i < count && !status; i++)
+        l->total += clients[i] * rounds;
+    qn_progress_begin(&l->progress, l->cli, "bench", "requests");
     if (!status && warm)
         status = measure(l, 1, warm);
     int code = QN_EXIT_OK;
@@ -522,6 +535,7 @@ static int run(load *l)
     for (size_t i = 0; i < count && !status && !code; i++) {
         status = measure(l, clients[i], rounds);
         answers += l->answered;
+        qn_progress_end(&l->progress);
         if (!status)
             code = show(l, clients[i], !i);
     }
@@ -530,6 +544,7 @@ static int run(load *l)
             qn_fail_where(qn_fail(QN_E_NETWORK, "no request was answered (%s)",
                                   l->error_count ? l->errors[0].name : "none"),
                           "%s", l->url);
+    qn_progress_end(&l->progress);
     qn_free(clients);
     return status ? qn_cli_fail_status(l->cli, status, NULL) : code;
 }

@@ -83,6 +83,22 @@ static qn_status read_template(const qn_arg *arg, const char **text,
     return status ? qn_fail_where(status, "%s", arg->text) : QN_OK;
 }
 
+/* Settings of something that is not there.  A file may hold them for the day
+ * when it is. */
+static qn_status check_settings(const quern_options *o, const qn_arg *flag)
+{
+    static const char *const floats[] = {"f32", "f16", "bf16"};
+    bool packed = o->kv != NULL;
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        packed = packed && strcmp(o->kv, floats[i]) != 0;
+    if (flag[QN_FLAG_KV_START].origin == QN_FROM_FLAG && !packed)
+        return qn_fail(QN_E_ARG, "--kv-quant-start needs a packed --kv");
+    if (flag[QN_FLAG_NUM_DRAFT].origin == QN_FROM_FLAG && !o->draft &&
+        !o->ngram)
+        return qn_fail(QN_E_ARG, "--num-draft needs --draft-model or --ngram");
+    return QN_OK;
+}
+
 static void set_options(quern_options *options, const qn_cli *cli)
 {
     const qn_arg *flag = cli->args.flag;
@@ -159,6 +175,8 @@ int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
     set_options(&options, cli);
     if (!status)
         status = apply_model(&options, cli, &named);
+    if (!status)
+        status = check_settings(&options, flag);
     int code = QN_EXIT_OK;
     quern_error error;
     if (status) {

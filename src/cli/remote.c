@@ -182,6 +182,17 @@ static qn_status write_body(qn_buf *out, const qn_talk *talk,
         if (own->given || flags[*f].given)
             write_setting(&w, *f, own->given ? own : &flags[*f]);
     }
+    if (flags[QN_FLAG_IGNORE_EOS].given) {
+        qn_json_write_key(&w, "ignore_eos");
+        qn_json_write_bool(&w, flags[QN_FLAG_IGNORE_EOS].on);
+    }
+    if (flags[QN_FLAG_THINK].given) {
+        qn_json_write_key(&w, "chat_template_kwargs");
+        qn_json_write_object(&w);
+        qn_json_write_key(&w, "enable_thinking");
+        qn_json_write_bool(&w, flags[QN_FLAG_THINK].on);
+        qn_json_write_object_end(&w);
+    }
     const qn_arg *stop = &flags[QN_FLAG_STOP];
     if (stop->given) {
         qn_json_write_key(&w, "stop");

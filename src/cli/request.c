@@ -38,12 +38,6 @@ qn_status qn_cli_check_request(const qn_arg *flag)
         return qn_fail(QN_E_ARG,
                        "--min-tokens %lld: expected at most --max-tokens %lld",
                        (long long)min->whole, (long long)max->whole);
-    if (flag[QN_FLAG_RAW].on && flag[QN_FLAG_THINK].given)
-        return qn_fail(QN_E_ARG, "--raw and --%sthink exclude each other",
-                       flag[QN_FLAG_THINK].on ? "" : "no-");
-    if (flag[QN_FLAG_NUM_DRAFT].given && !flag[QN_FLAG_DRAFT].given &&
-        !flag[QN_FLAG_NGRAM].on)
-        return qn_fail(QN_E_ARG, "--num-draft needs --draft-model or --ngram");
     return flag[QN_FLAG_SYSTEM].given
                ? qn_cli_check_text("--system",
                                    qn_str_of(flag[QN_FLAG_SYSTEM].text))

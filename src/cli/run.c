@@ -182,11 +182,12 @@ static bool on_text(output *out, const quern_event *event)
     bool thought = event->type == QUERN_EVENT_REASONING;
     if (!event->size && !(logprobs && event->token_count))
         return true;
-    if (thought && !out->cli->json) {
+    if (thought)
         show_thought(out, event);
+    if (thought && !out->cli->json)
         return true;
-    }
-    end_thought(out);
+    if (!thought)
+        end_thought(out);
     if (event->size)
         out->newline = event->text[event->size - 1] == '\n';
     out->begun = true;
@@ -383,11 +384,12 @@ static int finish(output *out, const quern_model *model,
 {
     const qn_cli *cli = out->cli;
     int code = QN_EXIT_OK;
-    if (!out->stream && !cli->json) {
-        if (cli->args.flag[QN_FLAG_SHOW_THINKING].on)
-            out->thinking =
-                qn_err_thought(result->reasoning, result->reasoning_size);
+    if (!out->stream && cli->args.flag[QN_FLAG_SHOW_THINKING].on) {
+        out->thinking =
+            qn_err_thought(result->reasoning, result->reasoning_size);
         end_thought(out);
+    }
+    if (!out->stream && !cli->json) {
         out->newline = result->size && result->text[result->size - 1] == '\n';
         out->begun = result->size > 0;
         qn_out_text(result->text ? result->text : "", result->size);

@@ -110,6 +110,17 @@ static void add_bench(qn_buf *out, const qn_json *d)
                   rate, spread);
 }
 
+static void add_server(qn_buf *out, const qn_json *d)
+{
+    double rate = 0, first = 0;
+    int64_t clients = 0;
+    qn_json_as_double(qn_json_get(d, "tokens_per_s"), &rate);
+    qn_json_as_double(qn_json_get(qn_json_get(d, "ttft_s"), "p50"), &first);
+    qn_json_as_int(qn_json_get(d, "concurrency"), &clients);
+    qn_buf_printf(out, "%lld clients  %.1f tokens/s  ttft p50 %.1f ms",
+                  (long long)clients, rate, first * 1e3);
+}
+
 static void add_eval(qn_buf *out, const qn_json *d)
 {
     qn_str task = text_of(d, "task");
@@ -125,11 +136,16 @@ static void add_eval(qn_buf *out, const qn_json *d)
 
 static void add_run(qn_buf *out, const qn_json *d)
 {
+    bool server = qn_json_get(d, "server") != NULL;
     qn_str time = text_of(d, "time"), model = last_part(text_of(d, "model"));
+    if (server)
+        model = text_of(d, "server");
     qn_buf_printf(out, "%-20.*s  %-32.*s  ", (int)time.size, time.data,
                   (int)model.size, model.data);
     if (qn_json_get(d, "test"))
         add_bench(out, d);
+    else if (server)
+        add_server(out, d);
     else
         add_eval(out, d);
     qn_buf_add_char(out, '\n');

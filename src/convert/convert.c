@@ -55,6 +55,30 @@ static qn_status check_measured(const quern_convert_options *o)
     return QN_OK;
 }
 
+/* A setting that says nothing without quantization, or NULL. */
+static const char *idle_setting(const quern_convert_options *o)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } settings[] = {
+        {"bits", o->bits != 0},
+        {"group_size", o->group_size != 0},
+        {"mode", o->mode != NULL},
+        {"recipe", o->recipe != NULL},
+        {"override", o->override_count != 0},
+        {"target_bpw", o->target_bpw > 0},
+        {"method", o->method != NULL},
+        {"calibration", o->calibration != NULL},
+        {"keep_head", o->keep_head},
+        {"requantize", o->requantize},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (settings[i].given)
+            return settings[i].name;
+    return NULL;
+}
+
 static qn_status check_options(const quern_convert_options *o)
 {
     if (o->to && strcmp(o->to, "mlx") && strcmp(o->to, "gguf"))
@@ -67,11 +91,19 @@ static qn_status check_options(const quern_convert_options *o)
         return bad("shard_size", "expected at least 1M");
     if (o->bits < 0 || o->group_size < 0)
         return bad("bits", "expected a positive number");
-    if (!o->quantize &&
-        (o->bits || o->group_size || o->mode || o->recipe ||
-         o->override_count || o->target_bpw || o->method || o->calibration))
-        return bad("quantize", "these settings are for quantization");
+    const char *idle = o->quantize ? NULL : idle_setting(o);
+    if (idle)
+        return bad(idle, "needs quantize");
     return check_measured(o);
+}
+
+/* Whether values change, also where that was asked for. */
+static bool changes(const qn_item *item)
+{
+    bool narrows = item->action == QN_CAST && qn_item_is_float(item) &&
+                   item->dtype != QN_ST_F32 &&
+                   item->dtype != qn_item_floats(item);
+    return item->inexact || narrows || item->action == QN_QUANT;
 }
 
 /* The names of what can't be kept exactly. */
@@ -80,7 +112,7 @@ static qn_status check_exact(const qn_origin *s)
     qn_buf names = QN_BUF_INIT;
     size_t count = 0;
     for (size_t i = 0; i < s->count; i++)
-        if (s->items[i].inexact && count++ < 8)
+        if (changes(&s->items[i]) && count++ < 8)
             qn_buf_printf(&names, "%s%s", names.size ? ", " : "",
                           s->items[i].name);
     qn_status status = qn_buf_status(&names);

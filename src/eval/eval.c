@@ -25,7 +25,7 @@ typedef struct eval {
     qn_status status;
     quern_error error; /* of a call of quern.h, if it has the words */
     int64_t windows;
-    size_t bytes_done;
+    size_t text_at; /* in the data, the text whose windows are looked at */
     /* What is counted. */
     double sum, squares;
     int64_t count;
@@ -113,8 +113,10 @@ static int top_of(const float *logits, int n)
 typedef void (*window_fn)(eval *e, const int32_t *ids, size_t count,
                           size_t first);
 
-/* Calls `fn` for each window of the ids: tokens `first` and on are new. */
-static void each_window(eval *e, const int32_t *ids, size_t count, window_fn fn)
+/* Calls `fn` for each window of the ids, which are `size` bytes of the data:
+ * tokens `first` and on are new. */
+static void each_window(eval *e, const int32_t *ids, size_t count, size_t size,
+                        window_fn fn)
 {
     size_t ctx = (size_t)e->info.ctx;
     if (ctx < 2) {
@@ -135,6 +137,8 @@ static void each_window(eval *e, const int32_t *ids, size_t count, window_fn fn)
         fn(e, ids + begin, end - begin, done - begin);
         e->windows++;
         done = end;
+        go_on(e, e->text_at +
+                     (size_t)((double)size * (double)done / (double)count));
     }
 }
 
@@ -149,7 +153,7 @@ static void text_windows(eval *e, qn_str text, window_fn fn)
                &error))
         return;
     if (count > 1)
-        each_window(e, ids, count, fn);
+        each_window(e, ids, count, text.size, fn);
     quern_free(ids);
 }
 
@@ -165,6 +169,7 @@ static void each_line(eval *e, line_fn fn, void *data)
         qn_json_doc *doc;
         bool empty = size == strspn(at, " \t\r") || !size;
         if (!empty && (!e->options->limit || number <= e->options->limit)) {
+            e->text_at = (size_t)(at - e->options->data);
             e->status = qn_json_parse(&doc, (qn_str){at, size}, 0);
             if (!e->status) {
                 fn(e, qn_json_root(doc), data);
@@ -241,7 +246,6 @@ static void perplexity_window(eval *e, const int32_t *ids, size_t count,
            quern_session_score(e->session, s.ids, s.count, score_token, &s,
                                &error),
            &error);
-    go_on(e, 0);
 }
 
 static void run_perplexity(eval *e)
@@ -354,7 +358,6 @@ static void kl_window(eval *e, const int32_t *ids, size_t count, size_t first)
     }
     qn_free(own);
     qn_free(room);
-    go_on(e, 0);
 }
 
 static void open_reference(eval *e)

@@ -130,9 +130,23 @@ q bench --history
 check "--history" grep -Eq '^20.* tiny .* pp4 @ d0 x 1  [0-9.]+ tokens/s' \
     "$scratch/out"
 check "what is no line of ours is left out" [ "$(wc -l <"$scratch/out")" -eq 1 ]
+fails 2 "--history and --prompt exclude each other" bench --history -p 4
+fails 2 "--history and the argument" bench "$tiny" --history
 q bench --history --json
 check "--history --json" json "d['test'] == 'pp4'"
 XDG_STATE_HOME=$scratch/none q bench --history
 check "none yet" code_is 0
+
+# ---- guesses ----
+
+q bench "$tiny" -p 0 -n 16 -d 0,9 -b 1,3 -r 1 --draft-model "$tiny" --json \
+    --no-record
+check "the model itself guesses right" json "[x['test'] for x in d] ==
+    ['tg16+draft'] * 4 and all(x['accepted'] > 10 * x['batch'] and
+    'weight_gb_per_s' not in x for x in d)"
+q bench "$tiny" -p 4 -n 16 -r 1 --ngram --no-record
+check "a prompt has no guesses" grep -q "^pp4  *1 " "$scratch/out"
+check "what follows has" grep -q "^tg16+ngram.* guesses right$" "$scratch/out"
+fails 2 "depth and tokens together are 257" bench "$tiny" -p 0 -n 256 --ngram
 
 finish

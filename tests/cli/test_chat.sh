@@ -193,6 +193,10 @@ check "what it was asked" json "d[0][0] == '/v1/chat/completions' and
         ['S', 'Hi', 'Two wörds.', 'More'] and
     d[0][1]['temperature'] == 0.5 and d[1][1]['top_p'] == 0.5 and
     d[0][1]['stream'] is True and d[0][2] is None"
+ask 'Hi\n' --no-think --ignore-eos
+tail -n 1 "$scratch/log" >"$scratch/out"
+check "settings that are no numbers" json "d[1]['ignore_eos'] is True and
+    d[1]['chat_template_kwargs'] == {'enable_thinking': False}"
 QUERN_API_KEY=sesame "$quern" chat --server "http://127.0.0.1:$port/v1/" \
     >/dev/null <"$scratch/lines"
 tail -n 1 "$scratch/log" >"$scratch/out"

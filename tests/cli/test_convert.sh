@@ -154,7 +154,7 @@ fails 2 "lies in the source" convert "$scratch/copy" "$scratch/copy" --overwrite
 fails 3 "no folder" convert "$tiny" "$scratch/a/b/c"
 fails 2 "exclude each other" convert "$tiny" "$scratch/x" --quantize \
     --dequantize
-fails 2 "these settings are for quantization" convert "$tiny" "$scratch/x" \
+fails 2 "--bits: needs quantize" convert "$tiny" "$scratch/x" \
     --bits 4
 q convert "$tiny" "$scratch/both" --quantize --group-size 32 --bits 4
 check "--quantize is quern quantize" digest_is "$scratch/both" 3f2230c686779683

@@ -32,6 +32,13 @@ q_with 'one
 two' embed "$tiny" --pooling mean
 check "lines of standard input" cmp -s "$scratch/out" "$scratch/both"
 
+seq 150 >"$scratch/many"
+q embed "$tiny" -f "$scratch/many" --pooling mean --progress json
+check "many texts" lines_are 150
+check "how far it has come" err_has '"done":128,"total":150,"unit":"texts"'
+tail -n 1 "$scratch/out" >"$scratch/second"
+q embed "$tiny" 150 --pooling mean
+check "the last as if alone" cmp -s "$scratch/out" "$scratch/second"
 q embed "$tiny" one two --pooling mean --format f32
 check "float32" bytes_are 256
 q embed "$tiny" one two --pooling mean --format f32 --dim 5

@@ -48,7 +48,7 @@ check "throughput" json "all(abs(x['tokens'] / x['seconds'] -
     x['tokens_per_s']) < 1e-6 for x in d) and d[1]['tokens_per_s'] >
     d[0]['tokens_per_s']"
 check "the machine" json "d[0]['processors'] > 0 and d[0]['cpu'] and
-    d[0]['schema'] == 'quern.bench-server/1'"
+    d[0]['schema'] == 'quern.bench/1'"
 check "one to warm up, then three for each client" requests "len(r) == 16"
 check "at most so many at a time" requests \
     "max(x[2] for x in r[:4]) == 1 and 2 <= max(x[2] for x in r) <= 4"
@@ -61,6 +61,12 @@ check "prompts of so many words, each another from the first on" requests \
 q bench --server "$url/v1" --concurrency 2 -r 1 -p 4 --warmup 0
 check "a table" out_has "clients"
 check "with what was seen" grep -q "^2  *2 " "$scratch/out"
+q bench --history
+check "servers are in the history, too" grep -q \
+    "http://127.*  2 clients  [0-9.]* tokens/s  ttft p50 [0-9.]* ms" \
+    "$scratch/out"
+q bench --server "$url" --concurrency 2 -r 3 -p 4 --progress json
+check "requests that are done" err_has '"done":7,"total":7,"unit":"requests"'
 stop
 
 serve mixed

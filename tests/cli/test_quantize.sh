@@ -73,7 +73,7 @@ fails 2 "needs mode affine" quantize "$tiny" "$scratch/x" --target-bpw 4 \
     --mode mxfp4
 fails 2 "for a target or method awq" quantize "$tiny" "$scratch/x" \
     --calibration "$text"
-fails 2 "these settings are for quantization" convert "$tiny" "$scratch/x" \
+fails 2 "--target-bpw: needs quantize" convert "$tiny" "$scratch/x" \
     --target-bpw 4
 fails 3 "" quantize "$tiny" "$scratch/x" --target-bpw 6 --calibration \
     "$scratch/none"
