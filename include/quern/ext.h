@@ -665,6 +665,21 @@ int quern_panel_rows(mlx_array *res, const mlx_array panels,
                      const quern_panel_form *form, const mlx_array ids,
                      mlx_dtype dtype, const mlx_stream s);
 
+/* ---- working memory --------------------------------------------------------
+ *
+ * Bytes that operations take at most beside their arguments and results, on the
+ * threads of this process; 0 for sizes that make no sense. */
+
+/* quern_kv_attention: `rows` rows of `dtype` of one sequence, turned if there
+ * are rope_dims, when `keys` tokens are stored. */
+size_t quern_kv_workspace(const quern_kv_form *form, mlx_dtype dtype, int heads,
+                          int rope_dims, int rows, int keys);
+/* A product of `rows` rows of `cols` floats with a dense matrix of `outs` rows,
+ * both of `dtype`. */
+size_t quern_matmul_workspace(mlx_dtype dtype, int rows, int cols, int outs);
+/* quern_panel_matmul with `rows` rows. */
+size_t quern_panel_workspace(const quern_panel_form *form, int rows);
+
 #ifdef __cplusplus
 }
 #endif

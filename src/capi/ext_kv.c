@@ -2,6 +2,7 @@
 #include "handles.h"
 #include "ops_entry.h"
 
+#include "backend/cpu/cpu.h"
 #include "base/turboquant.h"
 #include "quern/ext.h"
 
@@ -213,4 +214,21 @@ int quern_kv_attention(mlx_array *res, const mlx_array q, const mlx_array k,
         store_caches(&r, steps);
     drop_request(&r);
     return QN_STORE(status);
+}
+
+size_t quern_kv_workspace(const quern_kv_form *form, mlx_dtype dtype, int heads,
+                          int rope_dims, int rows, int keys)
+{
+    qn_kv_form read;
+    qn_dtype type;
+    if (read_form(&read, form) || qn_capi_dtype(&type, dtype) ||
+        read.kv_heads < 1 || heads < read.kv_heads || read.head_dim < 1 ||
+        rope_dims < 0 || rows < 1 || keys < 1)
+        return 0;
+    size_t room =
+        qn_cpu_kv_room(&read, heads, rope_dims, (size_t)rows, (size_t)keys);
+    if (rope_dims)
+        room += (size_t)rows * (size_t)heads * (size_t)read.head_dim *
+                qn_dtype_size(type);
+    return room;
 }

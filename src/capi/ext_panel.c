@@ -2,6 +2,7 @@
 #include "handles.h"
 #include "ops_entry.h"
 
+#include "backend/cpu/cpu.h"
 #include "core/eval.h"
 #include "ops/kernel.h"
 #include "ops/params.h"
@@ -262,4 +263,12 @@ int quern_panel_rows(mlx_array *res, const mlx_array panels,
     QN_CALL(read_params(&p, form));
     QN_CALL(qn_capi_dtype(&type, dtype));
     QN_RETURN_OP(res, qn_op_panel_rows(&out, from, which, &p, type, stream));
+}
+
+size_t quern_panel_workspace(const quern_panel_form *form, int rows)
+{
+    qn_panel_form read;
+    if (read_form(&read, form) || form->cols < 1 || rows < 1)
+        return 0;
+    return qn_cpu_panel_room(&read, (size_t)rows, (size_t)form->cols);
 }

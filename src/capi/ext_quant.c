@@ -2,6 +2,7 @@
 #include "handles.h"
 #include "ops_entry.h"
 
+#include "backend/cpu/cpu.h"
 #include "ops/quant.h"
 #include "quern/ext.h"
 
@@ -154,4 +155,12 @@ int quern_quantized_matmul_rows(mlx_array *res, const mlx_array x,
     QN_RETURN_OP(res, multiply_rows(&out, left, matrix, factors,
                                     qn_handle_array(biases), group_size, bits,
                                     qn_capi_text(mode), stream));
+}
+
+size_t quern_matmul_workspace(mlx_dtype dtype, int rows, int cols, int outs)
+{
+    qn_dtype type;
+    if (qn_capi_dtype(&type, dtype) || rows < 1 || cols < 1 || outs < 1)
+        return 0;
+    return qn_cpu_product_room((size_t)rows, (size_t)cols, (size_t)outs, type);
 }

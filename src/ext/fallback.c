@@ -187,3 +187,28 @@ int quern_panel_rows(mlx_array *res, const mlx_array panels,
     (void)res, (void)panels, (void)form, (void)ids, (void)dtype, (void)s;
     return no_panels();
 }
+
+/* ---- working memory: the library's own affair, but for the scores ---- */
+
+size_t quern_kv_workspace(const quern_kv_form *form, mlx_dtype dtype, int heads,
+                          int rope_dims, int rows, int keys)
+{
+    (void)dtype;
+    if (form->kv_heads < 1 || heads < form->kv_heads || form->head_dim < 1 ||
+        rope_dims < 0 || rows < 1 || keys < 1)
+        return 0;
+    size_t row = (size_t)keys + (rope_dims ? (size_t)form->head_dim : 0);
+    return sizeof(float) * (size_t)heads * (size_t)rows * row;
+}
+
+size_t quern_matmul_workspace(mlx_dtype dtype, int rows, int cols, int outs)
+{
+    (void)dtype, (void)rows, (void)cols, (void)outs;
+    return 0;
+}
+
+size_t quern_panel_workspace(const quern_panel_form *form, int rows)
+{
+    (void)form, (void)rows;
+    return 0;
+}

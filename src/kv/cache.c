@@ -239,18 +239,52 @@ size_t qn_kv_token_bytes(const qn_kv_shape *shape)
     return sum;
 }
 
+static uint64_t state_bytes(const qn_kv_layer *l)
+{
+    const qn_kv_recurrence *r = &l->recurrence;
+    return sizeof(float) *
+           ((uint64_t)r->taps * (uint64_t)r->channels +
+            (uint64_t)r->heads * (uint64_t)r->value_dim * (uint64_t)r->key_dim);
+}
+
 uint64_t qn_kv_bytes(const qn_kv_shape *shape, int64_t tokens)
 {
     uint64_t sum = 0;
     for (int i = 0; i < shape->layers; i++) {
         const qn_kv_layer *l = qn_kv_layer_of(shape, i);
-        const qn_kv_recurrence *r = &l->recurrence;
         int64_t most = l->window ? (int64_t)l->window + l->keep : tokens;
         sum += (uint64_t)token_bytes(l) *
                (uint64_t)(tokens < most ? tokens : most);
-        sum += sizeof(float) * ((uint64_t)r->taps * (uint64_t)r->channels +
-                                (uint64_t)r->heads * (uint64_t)r->value_dim *
-                                    (uint64_t)r->key_dim);
+        sum += state_bytes(l);
+    }
+    return sum;
+}
+
+/* Storage grows by whole steps, but not past the limit, and in whole blocks. */
+static int64_t room_for(const qn_kv_shape *shape, const qn_kv_layer *l,
+                        int64_t tokens, int chunk)
+{
+    enum { BLOCK = 128 };
+    int64_t step = shape->step > 0 ? shape->step : 1;
+    int64_t room = (tokens + step - 1) / step * step;
+    int64_t limit = shape->limit > tokens ? shape->limit : tokens;
+    room = room < limit ? room : limit;
+    room = (room + BLOCK - 1) / BLOCK * BLOCK;
+    qn_kv_window window = {l->window, l->keep};
+    int64_t most =
+        l->window ? qn_kv_window_room(&window, chunk, shape->step) : room;
+    return room < most ? room : most;
+}
+
+uint64_t qn_kv_room_bytes(const qn_kv_shape *shape, int64_t tokens, int chunk)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < shape->layers; i++) {
+        const qn_kv_layer *l = qn_kv_layer_of(shape, i);
+        if (tokens && l->kv_heads)
+            sum += (uint64_t)token_bytes(l) *
+                   (uint64_t)room_for(shape, l, tokens, chunk);
+        sum += state_bytes(l);
     }
     return sum;
 }

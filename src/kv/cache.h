@@ -121,6 +121,9 @@ size_t qn_kv_token_bytes(const qn_kv_shape *shape);
  * recurrent layers take theirs from the beginning.  Without what is allocated
  * ahead. */
 uint64_t qn_kv_bytes(const qn_kv_shape *shape, int64_t tokens);
+/* The same with all that is allocated, at most, when they come in steps of up
+ * to `chunk`. */
+uint64_t qn_kv_room_bytes(const qn_kv_shape *shape, int64_t tokens, int chunk);
 
 /* Collects the arrays that hold the state, for evaluation without an output:
  * appends to `out`. */

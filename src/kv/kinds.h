@@ -92,6 +92,11 @@ enum { QN_KV_DROP_UNIT = 128, QN_KV_SLACK = 64 };
 /* Tokens that can be dropped of a sequence of `length`, when the last `slack`
  * of them may be trimmed again. */
 int qn_kv_window_base(const qn_kv_window *w, int length, int slack);
+/* Room for so many tokens is made ahead, so that moving is rare. */
+int qn_kv_window_ahead(const qn_kv_window *w);
+/* Tokens that there is room for at most when they come in steps of up to
+ * `chunk`, for storage that grows by `step`. */
+int64_t qn_kv_window_room(const qn_kv_window *w, int chunk, int step);
 /* Whether the next token of a sequence of `length` sees nothing of them. */
 bool qn_kv_window_allows(const qn_kv_window *w, int length, int base);
 

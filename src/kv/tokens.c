@@ -142,9 +142,7 @@ static qn_status slide(tokens_part *t, int offset, int count, mlx_stream s)
 {
     int base = qn_kv_window_base(&t->window, offset, QN_KV_SLACK);
     base = base > t->base ? base : t->base;
-    int ahead = t->window.window / 8;
-    int need = offset - base + count +
-               (ahead > QN_KV_DROP_UNIT ? ahead : QN_KV_DROP_UNIT);
+    int need = offset - base + count + qn_kv_window_ahead(&t->window);
     int end = offset - t->base + count;
     bool wide = t->capacity > need + 2 * t->step;
     if (end <= t->capacity && !wide)

@@ -44,7 +44,8 @@ static mlx_array norm_heads(const decoder *m, nn *c, mlx_array x,
     if (m->form.qk_norm == DECODER_QK_PLAIN)
         return x;
     if (m->form.qk_norm == DECODER_QK_WHOLE)
-        return nn_rms_norm(c, x, weight, m->eps);
+        return nn_astype(c, nn_rms_norm(c, x, weight, m->eps),
+                         mlx_array_dtype(x));
     return nn_head_norm(c, x, weight, m->head_dim, m->eps);
 }
 

@@ -43,6 +43,8 @@ void qn_family_cache(const qn_config *config, int layer, qn_kv_layer *out)
     const qn_layer_config *l = &config->layer[layer];
     const qn_family *family = qn_family_find(qn_str_of(config->family));
     *out = (qn_kv_layer){0};
+    if (family && family->encoder)
+        return;
     if (l->kind == QN_LAYER_ATTENTION && l->kv_from == layer) {
         out->kv_heads = l->kv_heads;
         out->head_dim = l->head_dim;

@@ -13,6 +13,16 @@ typedef struct qn_tensor_name {
     const char *gguf, *module;
 } qn_tensor_name;
 
+/* Floats of one token that a step holds at once (predict.c). */
+typedef struct qn_widths {
+    int64_t kept;      /* through all layers: the sum they add to */
+    int64_t normed;    /* what queries, keys and values are made of */
+    int64_t projected; /* these, or what a recurrence takes */
+    int64_t widest;    /* of these the result of one product */
+    int64_t attending; /* queries, keys, values and the result */
+    int64_t result;    /* of a branch, before it is added */
+} qn_widths;
+
 typedef struct qn_family {
     /* Sets what holds where a configuration says nothing, before it is read:
      * sizes (which are then not needed), norm_eps, activation, rope, tied.  May
@@ -32,6 +42,8 @@ typedef struct qn_family {
     const qn_tensor_name *gguf_names;
     /* Changes what qn_family_cache says of a layer; NULL: nothing. */
     void (*cache)(const qn_config *config, int layer, qn_kv_layer *out);
+    /* Changes what a layer of the common form holds; NULL: nothing. */
+    void (*widths)(const qn_config *config, int layer, qn_widths *out);
     /* Loads all weights.  On success the caller owns *out. */
     qn_status (*load)(void **out, qn_loader *loader);
     void (*free)(void *state);

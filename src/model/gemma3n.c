@@ -454,6 +454,17 @@ static mlx_array norm(const gemma3n *m, nn *c, mlx_array x, mlx_array weight)
     return nn_rms_norm(c, nn_astype(c, x, MLX_FLOAT32), weight, m->eps);
 }
 
+/* All streams with the one that is computed and what predicts them, and the
+ * layers' own inputs. */
+static void widths(const qn_config *c, int layer, qn_widths *out)
+{
+    (void)layer;
+    const gemma3n_config *g = c->extra;
+    out->kept = (int64_t)(g->streams + 2) * c->hidden +
+                (int64_t)g->streams * g->streams +
+                (int64_t)c->layers * g->ple_width;
+}
+
 /* ---- streams ---- */
 
 /* tanh of one number for each stream: [1, T, streams]. */
@@ -643,6 +654,7 @@ const qn_family qn_family_gemma3n = {
     .configure = gemma3n_configure,
     .check = gemma3n_check,
     .varied = true,
+    .widths = widths,
     .gguf_names = names,
     .load = gemma3n_load,
     .free = gemma3n_free,

@@ -489,6 +489,14 @@ static qn_status gemma4_load(void **out, qn_loader *l)
 
 /* ---- forward ---- */
 
+/* The layers' own inputs stay beside the sum. */
+static void widths(const qn_config *c, int layer, qn_widths *out)
+{
+    (void)layer;
+    const gemma4_config *g = c->extra;
+    out->kept += (int64_t)c->layers * g->ple_width;
+}
+
 static mlx_array norm(const gemma4 *m, nn *c, mlx_array x, mlx_array weight)
 {
     return nn_rms_norm(c, nn_astype(c, x, MLX_FLOAT32), weight, m->eps);
@@ -660,6 +668,7 @@ const qn_family qn_family_gemma4 = {
     .configure = gemma4_configure,
     .check = gemma4_check,
     .varied = true,
+    .widths = widths,
     .gguf_names = names,
     .load = gemma4_load,
     .free = gemma4_free,

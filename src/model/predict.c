@@ -5,17 +5,20 @@
  * lie; panels have whole sixteens of rows.
  *
  * Workspace.  A step keeps the sum that runs through the layers and, of one
- * layer, what is widest: either the queries, keys, values and their result with
- * the room in which each thread attends, or the inside of the MLP. */
+ * layer, what is widest of its phases: making queries, keys and values,
+ * attending, and the products of the MLP, each with what the library works in
+ * (quern_kv_workspace and its like).  What a family has beside that it says
+ * itself (qn_family.widths). */
 #include "predict.h"
 
+#include "family.h"
 #include "pack.h"
+
+#include <quern/ext.h>
 
 #include <stdio.h>
 
-/* What a thread attends in: a block of queries with its scores, and a chunk of
- * keys and values (kernels/attention). */
-enum { PANEL_ROWS = 16, ROOM = 248 << 10, ROOM_PER_ELEMENT = 3072 };
+enum { PANEL_ROWS = 16 };
 
 static bool ends_with(const char *text, const char *suffix)
 {
@@ -51,9 +54,12 @@ static bool is_beside(const qn_weights *weights, const qn_weight *w)
     return qn_weights_find(weights, name) != NULL;
 }
 
+/* Panels have whole sixteens of rows of a matrix, or of each expert's. */
 static uint64_t rounded(uint64_t bytes, const qn_weight *w)
 {
-    uint64_t rows = w->ndim > 1 ? (uint64_t)w->shape[w->ndim - 2] : 0;
+    uint64_t rows = w->ndim > 2   ? (uint64_t)w->shape[1]
+                    : w->ndim > 1 ? (uint64_t)w->shape[0]
+                                  : 0;
     if (!rows)
         return bytes;
     return bytes / rows * ((rows + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS);
@@ -70,16 +76,22 @@ static uint64_t unpacked_blocks(const qn_weight *w)
     return n * (uint64_t)form.bits / 8 + n / (uint64_t)form.group * factor;
 }
 
+/* Loaded as the floats that it is. */
+static bool is_plain(const qn_weights *weights, const qn_weight *w)
+{
+    return is_float(weights, w) && !is_beside(weights, w);
+}
+
 static uint64_t held(const qn_weights *weights, const qn_weight *w,
                      mlx_dtype dtype, bool panels)
 {
-    if (is_beside(weights, w))
-        return panels ? rounded(w->data.size, w) : w->data.size;
-    if (is_float(weights, w))
+    if (is_plain(weights, w))
         return elements(w) * (w->ndim < 2 ? 4 : mlx_dtype_size(dtype));
+    if (panels)
+        return rounded(w->data.size, w);
     if (qn_weights_gguf(weights))
-        return panels ? rounded(w->data.size, w) : unpacked_blocks(w);
-    return panels ? rounded(w->data.size, w) : w->data.size;
+        return unpacked_blocks(w);
+    return w->data.size;
 }
 
 static bool begins_with(const char *text, const char *prefix)
@@ -87,12 +99,27 @@ static bool begins_with(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
+/* What products there are with w. */
+static void note_form(qn_held *out, const qn_weights *weights,
+                      const qn_weight *w, bool tied)
+{
+    bool plain = is_plain(weights, w) && w->ndim > 1;
+    bool embeds = begins_with(w->name, "model.embed_tokens.");
+    if (embeds ? tied : begins_with(w->name, "lm_head."))
+        out->dense_head |= plain;
+    else if (!is_plain(weights, w))
+        out->packed = true;
+    else if (plain && !embeds && !ends_with(w->name, "bias") &&
+             !strstr(w->name, "mlp.gate."))
+        out->dense = true;
+}
+
 void qn_predict_weights(qn_held *out, const qn_weights *weights,
                         const qn_config *c, mlx_dtype dtype, bool panels)
 {
     bool own_head = qn_weights_find(weights, "lm_head.weight") != NULL;
     bool tied = c->tied == 1 || !own_head;
-    *out = (qn_held){0, 0};
+    *out = (qn_held){.panels = panels};
     for (size_t i = 0; i < qn_weights_count(weights); i++) {
         const qn_weight *w = qn_weights_at(weights, i);
         if (w->used || (tied && begins_with(w->name, "lm_head.")))
@@ -105,33 +132,186 @@ void qn_predict_weights(qn_held *out, const qn_weights *weights,
             read = bytes * (uint64_t)c->moe.used / (uint64_t)c->moe.count;
         out->weights += bytes;
         out->read += read;
+        note_form(out, weights, w, tied);
     }
 }
 
-uint64_t qn_predict_workspace(const qn_config *c, int64_t tokens, int rows,
-                              int threads)
+/* ---- a step ---- */
+
+/* What stays the same for all phases of a step. */
+typedef struct phases {
+    const qn_config *config;
+    const qn_step_size *step;
+    uint64_t most; /* bytes of the widest so far */
+    uint64_t kept; /* bytes of the sums that run through all layers */
+} phases;
+
+/* A phase with `floats` and `activations` for each token beside the sums, and
+ * `room` bytes of working memory. */
+static void add_phase(phases *p, uint64_t floats, uint64_t activations,
+                      uint64_t room)
 {
-    uint64_t hidden = (uint64_t)c->hidden, attending = 0, widest = 0;
-    uint64_t longest = 0;
-    for (int i = 0; i < c->layers; i++) {
-        const qn_layer_config *l = &c->layer[i];
-        uint64_t q = (uint64_t)c->heads * (uint64_t)l->head_dim;
-        uint64_t kv = 2 * (uint64_t)l->kv_heads * (uint64_t)l->head_dim;
-        /* The queries lie there once more, turned. */
-        uint64_t attention = hidden + 3 * q + kv;
-        if ((uint64_t)l->head_dim > longest)
-            longest = (uint64_t)l->head_dim;
-        uint64_t inside = (uint64_t)l->intermediate;
-        if (c->moe.count)
-            inside += (uint64_t)c->moe.used * (uint64_t)c->moe.intermediate +
-                      (uint64_t)c->moe.shared_intermediate;
-        uint64_t mlp = 2 * hidden + inside;
-        attending = attention > attending ? attention : attending;
-        widest = mlp > widest ? mlp : widest;
+    uint64_t tokens = (uint64_t)p->step->tokens;
+    uint64_t bytes = p->kept + room + tokens * 4 * floats +
+                     tokens * mlx_dtype_size(p->step->dtype) * activations;
+    p->most = bytes > p->most ? bytes : p->most;
+}
+
+static bool has_panels(const phases *p)
+{
+    return p->step->panels && p->step->packed;
+}
+
+/* Working memory of a product of so many rows, of the kind that takes most of
+ * those that the model has. */
+static uint64_t product_room(const phases *p, int64_t rows, int64_t cols,
+                             int64_t outs)
+{
+    const qn_step_size *step = p->step;
+    uint64_t dense = 0, packed = 0;
+    if (step->dense)
+        dense = quern_matmul_workspace(step->dtype, (int)rows, (int)cols,
+                                       (int)outs);
+    if (has_panels(p)) {
+        quern_panel_form form = {.group_size = 32,
+                                 .bits = 4,
+                                 .scale_dtype = MLX_FLOAT16,
+                                 .cols = (int)cols};
+        packed = quern_panel_workspace(&form, (int)rows);
+    } else if (step->packed) {
+        /* Expanded row by row, to floats. */
+        mlx_dtype as = step->dtype == MLX_BFLOAT16 ? MLX_FLOAT16 : step->dtype;
+        packed = quern_matmul_workspace(as, (int)rows, (int)cols, (int)outs);
     }
-    uint64_t room = (uint64_t)threads * (ROOM + ROOM_PER_ELEMENT * longest);
-    attending = 4 * (uint64_t)tokens * attending + room;
-    widest *= 4 * (uint64_t)tokens;
-    return (attending > widest ? attending : widest) +
-           4 * (uint64_t)rows * (uint64_t)c->vocab_size;
+    return dense > packed ? dense : packed;
+}
+
+/* Of the product that gives logits. */
+static uint64_t head_room(const phases *p)
+{
+    qn_step_size step = *p->step;
+    phases head = {.config = p->config, .step = &step};
+    step.dense = p->step->dense_head;
+    step.packed = !step.dense;
+    return product_room(&head, step.rows, p->config->hidden,
+                        p->config->vocab_size);
+}
+
+/* Keys that a layer reads at most: whole blocks of those in its window. */
+static int64_t keys_of(const phases *p, const qn_layer_config *l)
+{
+    enum { BLOCK = 128 };
+    int64_t seen = p->step->tokens + l->window + BLOCK;
+    return l->window && seen < p->step->context ? seen : p->step->context;
+}
+
+static uint64_t attention_room(const phases *p, const qn_layer_config *l,
+                               bool encoder)
+{
+    quern_kv_form form = {
+        .kv_heads = l->kv_heads, .head_dim = l->head_dim, .dtype = MLX_FLOAT16};
+    if (encoder) {
+        form.kv_heads = p->config->heads;
+        return quern_kv_workspace(&form, p->step->dtype, p->config->heads, 0,
+                                  (int)p->step->longest, (int)p->step->longest);
+    }
+    return quern_kv_workspace(&form, p->step->dtype, p->config->heads,
+                              l->head_dim, (int)p->step->tokens,
+                              (int)keys_of(p, l));
+}
+
+static void add_mlp(phases *p, const qn_layer_config *l, const qn_widths *w)
+{
+    int64_t tokens = p->step->tokens, hidden = p->config->hidden;
+    /* A gate makes one of both results when there are panels. */
+    uint64_t inside = (uint64_t)l->intermediate;
+    uint64_t before = has_panels(p) ? 0 : (uint64_t)hidden;
+    add_phase(p, 0, before + (has_panels(p) ? 1 : 2) * inside,
+              product_room(p, tokens, hidden, l->intermediate));
+    add_phase(p, w->result, inside,
+              product_room(p, tokens, l->intermediate, hidden));
+}
+
+/* Working memory of products of `pairs` rows with the matrices of experts that
+ * are not laid out: the rows of each are brought together. */
+static uint64_t experts_room(const phases *p, int64_t pairs, int64_t cols,
+                             int64_t outs)
+{
+    const qn_step_size *step = p->step;
+    if (has_panels(p))
+        return product_room(p, pairs, cols, outs);
+    /* Packed ones are taken so many floats at a time. */
+    enum { HELD = 8 << 20 };
+    int64_t most = HELD / (cols + outs) + 1, share;
+    if (step->packed && most > pairs)
+        most = pairs;
+    if (step->packed)
+        return (uint64_t)(most * (cols + outs)) * 4 +
+               quern_matmul_workspace(MLX_FLOAT32, (int)most, (int)cols,
+                                      (int)outs);
+    /* Others one expert after the other, one of which may be popular. */
+    share = 2 * pairs / p->config->moe.count;
+    share = share < pairs ? share : pairs;
+    return (uint64_t)(share * (cols + outs)) * mlx_dtype_size(step->dtype) +
+           product_room(p, share, cols, outs);
+}
+
+static void add_experts(phases *p)
+{
+    const qn_moe_config *m = &p->config->moe;
+    int64_t pairs = p->step->tokens * m->used, hidden = p->config->hidden;
+    uint64_t used = (uint64_t)m->used,
+             inside = used * (uint64_t)m->intermediate;
+    uint64_t wide = (uint64_t)hidden;
+    /* Routers take the norm in float32; a shared expert needs it to the end. */
+    bool cast = p->step->dtype != MLX_FLOAT32;
+    uint64_t normed = m->shared_intermediate ? wide : 0;
+    add_phase(p, cast ? normed : wide, (cast ? wide : 0) + 2 * inside,
+              experts_room(p, pairs, hidden, m->intermediate));
+    /* The results of all experts lie side by side before they are summed. */
+    add_phase(p, normed, inside + used * wide,
+              experts_room(p, pairs, m->intermediate, hidden));
+}
+
+static void add_layer(phases *p, const qn_family *family, int i)
+{
+    const qn_config *c = p->config;
+    const qn_layer_config *l = &c->layer[i];
+    int64_t tokens = p->step->tokens, hidden = c->hidden;
+    int64_t q = (int64_t)c->heads * l->head_dim;
+    int64_t kv = 2 * (int64_t)l->kv_heads * l->head_dim;
+    qn_widths w = {.kept = hidden,
+                   .normed = hidden,
+                   .projected = q + kv,
+                   .widest = q,
+                   .attending = 2 * q + kv,
+                   .result = has_panels(p) ? 0 : hidden};
+    if (family && family->widths)
+        family->widths(c, i, &w);
+    p->kept = (uint64_t)tokens * 4 * (uint64_t)w.kept;
+    add_phase(p, 0, (uint64_t)((has_panels(p) ? 0 : w.normed) + w.projected),
+              product_room(p, tokens, hidden, w.widest));
+    add_phase(p, 0, (uint64_t)w.attending,
+              l->kind == QN_LAYER_ATTENTION
+                  ? attention_room(p, l, family && family->encoder)
+                  : 0);
+    add_phase(p, (uint64_t)w.result, (uint64_t)q,
+              product_room(p, tokens, q, hidden));
+    if (l->intermediate)
+        add_mlp(p, l, &w);
+    if (l->sparse)
+        add_experts(p);
+}
+
+uint64_t qn_predict_workspace(const qn_config *c, const qn_step_size *step)
+{
+    const qn_family *family = qn_family_find(qn_str_of(c->family));
+    phases p = {.config = c, .step = step};
+    for (int i = 0; i < c->layers; i++)
+        add_layer(&p, family, i);
+    /* The last rows alone, once the others are gone. */
+    p.kept = 4 * (uint64_t)step->rows * (uint64_t)(c->hidden + c->vocab_size);
+    if (!family || !family->encoder)
+        add_phase(&p, 0, 0, head_room(&p));
+    return p.most;
 }

@@ -411,6 +411,24 @@ static qn_status qwen3_5_load(void **out, qn_loader *l)
     return load(out, l, false);
 }
 
+/* Queries come with gates as wide as they are, and stay beside them. What a
+ * recurrence takes is cut out of one product and joined. */
+static void widths(const qn_config *c, int layer, qn_widths *out)
+{
+    const net_config *n = c->extra;
+    int64_t q = (int64_t)c->heads * c->layer[layer].head_dim;
+    int64_t values = (int64_t)n->value_heads * n->value_dim;
+    int64_t keys = 2 * (int64_t)n->key_heads * n->key_dim;
+    if (c->layer[layer].kind == QN_LAYER_ATTENTION) {
+        out->projected += q;
+        out->widest = 2 * q;
+        out->attending += 2 * q;
+        return;
+    }
+    out->projected = out->widest = keys + 2 * values;
+    out->attending = 2 * (keys + values) + 3 * values;
+}
+
 /* ---- layers with a state ---- */
 
 /* What the recurrence takes: qkv [1, T, C], z, a, b. */
@@ -614,6 +632,7 @@ const qn_family qn_family_qwen3_next = {
     .check = hybrid_check,
     .varied = true,
     .cache = hybrid_cache,
+    .widths = widths,
     .load = next_load,
     .free = hybrid_free,
     .forward = hybrid_forward,
@@ -634,6 +653,7 @@ const qn_family qn_family_qwen3_5 = {
     .check = hybrid_check,
     .varied = true,
     .cache = hybrid_cache,
+    .widths = widths,
     .load = qwen3_5_load,
     .free = hybrid_free,
     .forward = hybrid_forward,

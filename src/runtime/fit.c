@@ -6,9 +6,9 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "base/cpu.h"
 #include "base/json.h"
 #include "kv/engine.h"
+#include "model/family.h"
 #include "model/predict.h"
 
 #include <quern/ext.h>
@@ -38,41 +38,48 @@ static uint64_t at_most(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Storage grows by whole steps, but not past the limit. */
-static int64_t rounded(const question *q, int64_t tokens)
-{
-    int64_t step = q->shape->step > 0 ? q->shape->step : 1;
-    int64_t room = (tokens + step - 1) / step * step;
-    int64_t limit = q->ctx > tokens ? q->ctx : tokens;
-    enum { BLOCK = 128 };
-    room = room < limit ? room : limit;
-    return (room + BLOCK - 1) / BLOCK * BLOCK;
-}
-
 static uint64_t state_bytes(const question *q)
 {
-    return qn_kv_bytes(q->shape, 0) * (uint64_t)q->parallel;
+    return qn_kv_room_bytes(q->shape, 0, q->model->prefill_chunk) *
+           (uint64_t)q->parallel;
 }
 
 static uint64_t kv_bytes(const question *q, int64_t tokens)
 {
-    return qn_kv_bytes(q->shape, rounded(q, tokens)) * (uint64_t)q->parallel -
+    qn_kv_shape shape = *q->shape;
+    shape.limit = (int)q->ctx;
+    return qn_kv_room_bytes(&shape, tokens, q->model->prefill_chunk) *
+               (uint64_t)q->parallel -
            state_bytes(q);
 }
 
 static uint64_t workspace(const question *q)
 {
-    int64_t chunk = q->model->prefill_chunk;
-    int64_t tokens = chunk < q->ctx ? chunk : q->ctx;
-    return qn_predict_workspace(q->config, tokens, q->parallel,
-                                qn_cpu_allowed_cores());
+    const quern_model *m = q->model;
+    const qn_family *family = qn_family_find(qn_str_of(q->config->family));
+    int64_t chunk = m->prefill_chunk;
+    /* An encoder takes whole texts, as many as make a chunk. */
+    bool whole = family && family->encoder;
+    qn_step_size step = {
+        .tokens = (chunk < q->ctx) != whole ? chunk : q->ctx,
+        .context = q->ctx,
+        .rows = q->parallel,
+        .dtype = m->dtype,
+        .dense = m->held.dense,
+        .packed = m->held.packed,
+        .dense_head = m->held.dense_head,
+        .panels = m->held.panels,
+        .longest = q->ctx,
+    };
+    return qn_predict_workspace(q->config, &step);
 }
 
 static uint64_t draft_bytes(const quern_model *draft)
 {
     if (!draft)
         return 0;
-    return draft->held.weights + qn_kv_bytes(&draft->kv, draft->ctx);
+    return draft->held.weights +
+           qn_kv_room_bytes(&draft->kv, draft->ctx, draft->prefill_chunk);
 }
 
 static void predict(quern_fit *out, const question *q)

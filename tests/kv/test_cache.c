@@ -666,6 +666,33 @@ static void test_memory_of_a_window_is_bounded(void **state)
     assert_int_equal(qn_kv_bytes(&shape, 2000), 32 * token);
 }
 
+static void check_room(int window, int keep, int chunk)
+{
+    static float out[LONG * HEADS * DIM];
+    qn_kv_shape shape = window_shape("f32", window, keep, DIM);
+    size_t before = active(), most = 0;
+    qn_kv_cache *cache = make_of(&shape);
+    for (int at = 0; at + chunk <= LONG; at += chunk) {
+        push(cache, chunk, DIM, window, out);
+        most = active() - before > most ? active() - before : most;
+    }
+    qn_kv_cache_free(cache);
+    uint64_t room = qn_kv_room_bytes(&shape, LONG, chunk);
+    assert_true(most <= room && most >= room / 10 * 6);
+}
+
+/* What is allocated is what was predicted, at most. */
+static void test_room_of_a_window_is_known(void **state)
+{
+    (void)state;
+    static const int windows[] = {17, 128, 300}, chunks[] = {1, 50, 256};
+    assert_int_equal(mlx_clear_cache(), 0);
+    for (int w = 0; w < 3; w++)
+        for (int c = 0; c < 3; c++)
+            for (int keep = 0; keep <= 4; keep += 4)
+                check_room(windows[w], keep, chunks[c]);
+}
+
 /* Trimming goes back over what the window has not let go, with the bits of a
  * sequence that was never longer. */
 static void test_a_window_can_be_trimmed_a_little(void **state)
@@ -848,6 +875,7 @@ int main(void)
         cmocka_unit_test(test_a_window_has_the_bits_of_a_mask),
         cmocka_unit_test(test_kept_tokens_are_seen_for_good),
         cmocka_unit_test(test_memory_of_a_window_is_bounded),
+        cmocka_unit_test(test_room_of_a_window_is_known),
         cmocka_unit_test(test_a_window_can_be_trimmed_a_little),
         cmocka_unit_test(test_a_clone_goes_its_own_way),
         cmocka_unit_test(test_a_state_has_no_way_back),

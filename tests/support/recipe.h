@@ -20,7 +20,7 @@ typedef struct recipe {
 static inline qn_json_doc *recipe_parse(const char *name, const char *file,
                                         char **text)
 {
-    char path[256];
+    char path[512];
     size_t size;
     qn_json_doc *doc;
     snprintf(path, sizeof path, "models/%s/%s", name, file);

@@ -138,6 +138,8 @@ def header(row, config, tensors, stored, types):
         getattr(w, "add_" + kind)(f"{arch}.{key}", value)
     w.add_tokenizer_model("gpt2")
     w.add_token_list([str(i) for i in range(config["vocab_size"])])
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_merges(["1 2"])
     for name, (dtype, shape, _) in stored.items():
         plain = types[name] in PLAIN
         w.add_tensor_info(

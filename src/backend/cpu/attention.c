@@ -229,19 +229,51 @@ static void run_split(attention_run *run, float *states)
                   SMALL_WORK / row_work + 1, 1);
 }
 
+/* How the work is shared. */
+typedef struct shares {
+    size_t block; /* rows of the longest */
+    bool small;   /* too little for several threads */
+    bool chunks;  /* chunks of keys are tasks, if their states fit */
+} shares;
+
+static shares share(const attention_run *run)
+{
+    size_t threads = (size_t)qn_pool_threads();
+    shares s = {.block = 0};
+    for (size_t i = 0; i < run->count; i++) {
+        set_up_part(run, &run->parts[i]);
+        if (run->parts[i].block > s.block)
+            s.block = run->parts[i].block;
+    }
+    double longest, work = measure(run, &longest);
+    s.small = work < SMALL_WORK;
+    s.chunks = !s.small && threads > 1 &&
+               longest * (double)(threads * TASKS_PER_THREAD) > work;
+    return s;
+}
+
+size_t qn_cpu_attention_room(qn_attention_part *part)
+{
+    attention_run run = {
+        .kernel = qn_attention_pick(), .parts = part, .count = 1};
+    shares s = share(&run);
+    size_t room = run.kernel->scratch(&part->job, s.block) * sizeof(float);
+    room *= (size_t)qn_pool_threads();
+    if (!s.chunks)
+        return room;
+    size_t chunk = part->heads * part->rows * part->state * sizeof(float);
+    size_t most = MAX_STATES / chunk;
+    return room + chunk * (part->chunks < most ? part->chunks : most);
+}
+
 qn_status qn_cpu_attend(qn_attention_part *parts, size_t count)
 {
     attention_run run = {
         .kernel = qn_attention_pick(), .parts = parts, .count = count};
-    size_t threads = (size_t)qn_pool_threads(), bytes = 0, block = 0;
-    for (size_t i = 0; i < count; i++) {
-        set_up_part(&run, &parts[i]);
-        block = parts[i].block > block ? parts[i].block : block;
-    }
-    double longest, work = measure(&run, &longest);
-    bool small = work < SMALL_WORK;
-    bool uneven = longest * (double)(threads * TASKS_PER_THREAD) > work;
-    bool split = !small && threads > 1 && uneven && count_states(&run, &bytes);
+    size_t threads = (size_t)qn_pool_threads(), bytes = 0;
+    shares s = share(&run);
+    size_t block = s.block;
+    bool small = s.small, split = s.chunks && count_states(&run, &bytes);
     qn_buffer *scratch = NULL, *states = NULL;
     qn_status status = qn_cpu_scratch(
         &scratch, threads,

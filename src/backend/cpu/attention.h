@@ -26,6 +26,10 @@ typedef struct qn_attention_part {
 /* Computes all parts, whose widths (d, dv) are equal. */
 qn_status qn_cpu_attend(qn_attention_part *parts, size_t count);
 
+/* Bytes that qn_cpu_attend takes at most for a part of which sizes alone are
+ * known: fewer keys take no more. */
+size_t qn_cpu_attention_room(qn_attention_part *part);
+
 /* One float for each head of a vector of any type; *held is to be dropped. */
 qn_status qn_cpu_sinks(const float **out, qn_buffer **held,
                        const qn_array *sinks);

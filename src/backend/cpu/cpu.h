@@ -7,6 +7,7 @@
 #define QN_BACKEND_CPU_CPU_H
 
 #include "core/eval.h"
+#include "ops/params.h"
 
 const qn_backend *qn_backend_cpu(void);
 
@@ -60,6 +61,14 @@ qn_status qn_cpu_requantize(qn_node *node, bool *done);
 qn_status qn_cpu_kernel(qn_node *node, bool *done);
 qn_status qn_cpu_segmented_mm(qn_node *node, bool *done);
 qn_status qn_cpu_hadamard(qn_node *node, bool *done);
+
+/* Bytes of working memory, for what ext.h has as quern_kv_workspace,
+ * quern_matmul_workspace and quern_panel_workspace; the first without what
+ * turned queries take. */
+size_t qn_cpu_kv_room(const qn_kv_form *form, int heads, int dims, size_t rows,
+                      size_t keys);
+size_t qn_cpu_product_room(size_t m, size_t k, size_t n, qn_dtype type);
+size_t qn_cpu_panel_room(const qn_panel_form *form, size_t m, size_t k);
 
 /* The part of qn_cpu_arg_reduce that takes rows of narrow floats. */
 qn_status qn_cpu_arg_rows(qn_node *node, bool *done);

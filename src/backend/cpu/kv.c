@@ -389,6 +389,28 @@ static qn_status open_caches(qn_node *node, int first)
     return QN_OK;
 }
 
+/* A worker's memory (row_room). */
+static size_t row_bytes(size_t d, size_t dims)
+{
+    return (dims + ROOM_ROWS * d) * sizeof(float);
+}
+
+size_t qn_cpu_kv_room(const qn_kv_form *form, int heads, int dims, size_t rows,
+                      size_t keys)
+{
+    size_t d = (size_t)form->head_dim, kv_heads = (size_t)form->kv_heads;
+    qn_attention_part part = {.batch = 1,
+                              .kv_heads = kv_heads,
+                              .job = {.queries = rows,
+                                      .group = (size_t)heads / kv_heads,
+                                      .keys = keys,
+                                      .d = d,
+                                      .dv = d,
+                                      .causal = true}};
+    return (size_t)qn_pool_threads() * row_bytes(d, (size_t)dims) +
+           qn_cpu_attention_room(&part);
+}
+
 static qn_status run_node(qn_node *node, kv_run *run, const qn_array *freqs,
                           const qn_array *sink_array)
 {
@@ -400,8 +422,7 @@ static qn_status run_node(qn_node *node, kv_run *run, const qn_array *freqs,
     float *room = qn_calloc(half, sizeof *room);
     qn_status status =
         room ? qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
-                              (2 * half + ROOM_ROWS * d) * sizeof(float),
-                              &run->scratch_stride)
+                              row_bytes(d, 2 * half), &run->scratch_stride)
              : QN_E_NOMEM;
     if (!status && sink_array)
         status = qn_cpu_sinks(&sinks, &held, sink_array);

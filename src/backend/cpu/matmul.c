@@ -477,6 +477,20 @@ static qn_status dense_product(const qn_cpu_rows *a, const qn_array *b,
     return status;
 }
 
+size_t qn_cpu_product_room(size_t m, size_t k, size_t n, qn_dtype type)
+{
+    size_t threads = (size_t)qn_pool_threads();
+    const qn_bfdot_kernel *half = type == QN_BFLOAT16 ? qn_bfdot_pick() : NULL;
+    size_t floats = threads * (half ? half->scratch : qn_rowdot_scratch(k));
+    size_t padded = half ? k : qn_rowdot_padded(k);
+    /* Rows that can't be read as they lie, and results that are no floats. */
+    if (!half && (type != QN_FLOAT32 || padded != k))
+        floats += m * padded;
+    if (type != QN_FLOAT32)
+        floats += m * n;
+    return floats * sizeof(float);
+}
+
 /* ---- nodes ---- */
 
 qn_cpu_rows qn_cpu_rows_of(const qn_array *a, const qn_matmul_plan *plan,

@@ -494,6 +494,21 @@ static qn_status alloc_outputs(qn_node *node, panel_job *job,
     return QN_OK;
 }
 
+/* Of a tile of rows; or of a rest's two. */
+static size_t tile_bytes(const qn_panel_form *form, size_t k)
+{
+    size_t rest = qn_panel_x_bytes(form, k, 4) + qn_panel_x_bytes(form, k, 3);
+    size_t full = qn_panel_x_bytes(form, k, QN_PANEL_TILE);
+    return full > rest ? full : rest;
+}
+
+size_t qn_cpu_panel_room(const qn_panel_form *form, size_t m, size_t k)
+{
+    size_t tiles = (m + QN_PANEL_TILE - 1) / QN_PANEL_TILE;
+    return tiles * tile_bytes(form, k) +
+           (size_t)qn_pool_threads() * k * sizeof(float);
+}
+
 qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
 {
     const qn_panel_matmul_params *p = node->params;
@@ -519,11 +534,7 @@ qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
     qn_lines_make(&lines, x->shape, x->ndim, x->ndim - 1,
                   (const int64_t *[]){x->strides}, 1);
     job.lines = lines.outer;
-    /* Or of a rest's two. */
-    job.tile_bytes = qn_panel_x_bytes(&p->w.form, job.k, 4) +
-                     qn_panel_x_bytes(&p->w.form, job.k, 3);
-    size_t full = qn_panel_x_bytes(&p->w.form, job.k, QN_PANEL_TILE);
-    job.tile_bytes = full > job.tile_bytes ? full : job.tile_bytes;
+    job.tile_bytes = tile_bytes(&p->w.form, job.k);
     place_panels(&job, panels);
     *done = true;
 
