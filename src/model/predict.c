@@ -220,6 +220,26 @@ static uint64_t attention_room(const phases *p, const qn_layer_config *l,
                               (int)keys_of(p, l));
 }
 
+/* Shorter steps, too: where rows are few, keys are shared out between threads,
+ * which takes room for what each finds. */
+static void add_attending(phases *p, const qn_layer_config *l,
+                          const qn_widths *w, bool encoder)
+{
+    qn_step_size step = *p->step;
+    if (l->kind != QN_LAYER_ATTENTION || encoder) {
+        add_phase(p, 0, (uint64_t)w->attending,
+                  encoder ? attention_room(p, l, true) : 0);
+        return;
+    }
+    for (; step.tokens; step.tokens /= 2) {
+        phases one = {.config = p->config, .step = &step};
+        one.kept = (uint64_t)step.tokens * 4 * (uint64_t)w->kept;
+        add_phase(&one, 0, (uint64_t)w->attending,
+                  attention_room(&one, l, false));
+        p->most = one.most > p->most ? one.most : p->most;
+    }
+}
+
 static void add_mlp(phases *p, const qn_layer_config *l, const qn_widths *w)
 {
     int64_t tokens = p->step->tokens, hidden = p->config->hidden;
@@ -291,10 +311,7 @@ static void add_layer(phases *p, const qn_family *family, int i)
     p->kept = (uint64_t)tokens * 4 * (uint64_t)w.kept;
     add_phase(p, 0, (uint64_t)((has_panels(p) ? 0 : w.normed) + w.projected),
               product_room(p, tokens, hidden, w.widest));
-    add_phase(p, 0, (uint64_t)w.attending,
-              l->kind == QN_LAYER_ATTENTION
-                  ? attention_room(p, l, family && family->encoder)
-                  : 0);
+    add_attending(p, l, &w, family && family->encoder);
     add_phase(p, (uint64_t)w.result, (uint64_t)q,
               product_room(p, tokens, q, hidden));
     if (l->intermediate)
