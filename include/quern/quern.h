@@ -410,6 +410,9 @@ typedef struct quern_chat {
     const char *tools;     /* JSON array, or NULL */
     const char *variables; /* JSON object of further variables, or NULL */
     bool add_generation_prompt;
+    /* The last message is an answer that has begun: the text ends with its
+     * content, and no new turn begins. */
+    bool continue_final_message;
 } quern_chat;
 
 /* All NULL, with the generation prompt. */

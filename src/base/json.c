@@ -684,10 +684,15 @@ typedef struct builder {
     int depth;
     qn_str key; /* of the value that comes next */
     size_t key_offset;
+    size_t values, max_values;
 } builder;
 
 static qn_status push(builder *b, qn_json_type type)
 {
+    if (b->values++ == b->max_values)
+        return qn_fail(QN_E_FORMAT,
+                       "JSON byte %zu: expected at most %zu values, found more",
+                       b->reader.offset, b->max_values);
     if (b->count == b->capacity) {
         size_t capacity = b->capacity ? b->capacity * 2 : 32;
         pending *stack = qn_reallocarray(b->stack, capacity, sizeof *stack);
@@ -715,6 +720,26 @@ static qn_status push_text(builder *b, qn_json_type type)
     qn_str *out = &b->stack[b->count - 1].value.text;
     return qn_arena_copy(&b->doc->arena, out, b->reader.text) ? QN_OK
                                                               : QN_E_NOMEM;
+}
+
+static bool fits(qn_str spelling)
+{
+    int64_t integer;
+    double number;
+    for (size_t i = 0; i < spelling.size; i++)
+        if (spelling.data[i] == '.' || (spelling.data[i] | 0x20) == 'e')
+            return qn_json_double(spelling, &number);
+    return qn_json_int64(spelling, &integer);
+}
+
+static qn_status push_number(builder *b)
+{
+    if (b->reader.flags & QN_JSON_NUMBERS_FIT && !fits(b->reader.text))
+        return qn_fail(QN_E_FORMAT,
+                       "JSON byte %zu: expected a number within the range of "
+                       "64-bit integers or doubles, found one beyond it",
+                       b->reader.offset);
+    return push_text(b, QN_JSON_T_NUMBER);
 }
 
 /* Appends a child, or deals with its key being there already. */
@@ -788,7 +813,7 @@ static qn_status take_event(builder *b, qn_json_event event)
     case QN_JSON_STRING:
         return push_text(b, QN_JSON_T_STRING);
     case QN_JSON_NUMBER:
-        return push_text(b, QN_JSON_T_NUMBER);
+        return push_number(b);
     case QN_JSON_TRUE:
     case QN_JSON_FALSE:
         status = push(b, QN_JSON_T_BOOL);
@@ -825,7 +850,13 @@ static qn_status build(builder *b)
 
 qn_status qn_json_parse(qn_json_doc **out, qn_str text, unsigned flags)
 {
-    builder b = {0};
+    return qn_json_parse_limited(out, text, flags, SIZE_MAX);
+}
+
+qn_status qn_json_parse_limited(qn_json_doc **out, qn_str text, unsigned flags,
+                                size_t max_values)
+{
+    builder b = {.max_values = max_values};
     qn_status status = reader_init(&b.reader, text, flags, QN_JSON_MAX_DEPTH);
     if (!status) {
         b.doc = qn_json_doc_new();
@@ -1155,7 +1186,7 @@ void qn_json_write_array_end(qn_json_writer *w)
     end(w, ']');
 }
 
-static void write_key(qn_json_writer *w, qn_str key)
+void qn_json_write_key_str(qn_json_writer *w, qn_str key)
 {
     assert(w->depth > 0 && !w->after_key);
     separate(w);
@@ -1166,7 +1197,7 @@ static void write_key(qn_json_writer *w, qn_str key)
 
 void qn_json_write_key(qn_json_writer *w, const char *key)
 {
-    write_key(w, qn_str_of(key));
+    qn_json_write_key_str(w, qn_str_of(key));
 }
 
 void qn_json_write_str(qn_json_writer *w, qn_str text)
@@ -1183,8 +1214,7 @@ void qn_json_write_text(qn_json_writer *w, const char *text)
         qn_json_write_null(w);
 }
 
-/* A number's spelling or a word. */
-static void write_raw(qn_json_writer *w, qn_str text)
+void qn_json_write_raw(qn_json_writer *w, qn_str text)
 {
     separate(w);
     qn_buf_add_str(w->out, text);
@@ -1206,19 +1236,19 @@ void qn_json_write_double(qn_json_writer *w, double value)
 {
     char text[32];
     if (isfinite(value))
-        write_raw(w, (qn_str){text, spell_double(text, value)});
+        qn_json_write_raw(w, (qn_str){text, spell_double(text, value)});
     else
         qn_json_write_null(w);
 }
 
 void qn_json_write_bool(qn_json_writer *w, bool value)
 {
-    write_raw(w, value ? QN_STR("true") : QN_STR("false"));
+    qn_json_write_raw(w, value ? QN_STR("true") : QN_STR("false"));
 }
 
 void qn_json_write_null(qn_json_writer *w)
 {
-    write_raw(w, QN_STR("null"));
+    qn_json_write_raw(w, QN_STR("null"));
 }
 
 /* Writes a scalar, or opens a container. */
@@ -1232,7 +1262,7 @@ static void write_front(qn_json_writer *w, const qn_json *value)
         qn_json_write_bool(w, value->boolean);
         break;
     case QN_JSON_T_NUMBER:
-        write_raw(w, value->text);
+        qn_json_write_raw(w, value->text);
         break;
     case QN_JSON_T_STRING:
         qn_json_write_str(w, value->text);
@@ -1273,7 +1303,7 @@ void qn_json_write_value(qn_json_writer *w, const qn_json *value)
             memcpy(&f, top, sizeof f);
             if (f.next < f.container->count) {
                 if (f.container->type == QN_JSON_T_OBJECT)
-                    write_key(w, f.container->keys[f.next]);
+                    qn_json_write_key_str(w, f.container->keys[f.next]);
                 value = &f.container->items[f.next++];
                 memcpy(top, &f, sizeof f);
                 break;

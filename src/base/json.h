@@ -40,7 +40,10 @@ enum {
     QN_JSON_ALLOW_LONE_SURROGATES = 2, /* read as U+FFFD */
     /* Tree only (the pull reader leaves keys to its caller): the first place,
      * the last value. */
-    QN_JSON_ALLOW_DUPLICATE_KEYS = 4
+    QN_JSON_ALLOW_DUPLICATE_KEYS = 4,
+    /* Tree only: integers beyond 64 bits and numbers that overflow a double
+     * are errors. */
+    QN_JSON_NUMBERS_FIT = 8
 };
 
 typedef struct qn_json_reader qn_json_reader;
@@ -97,6 +100,9 @@ typedef struct qn_json_doc qn_json_doc;
 
 /* Parses a whole document into one arena.  The source need not outlive it. */
 qn_status qn_json_parse(qn_json_doc **out, qn_str text, unsigned flags);
+/* The same, of at most `max_values` values in all containers together. */
+qn_status qn_json_parse_limited(qn_json_doc **out, qn_str text, unsigned flags,
+                                size_t max_values);
 void qn_json_doc_free(qn_json_doc *doc);
 const qn_json *qn_json_root(const qn_json_doc *doc);
 
@@ -152,6 +158,7 @@ void qn_json_write_object_end(qn_json_writer *w);
 void qn_json_write_array(qn_json_writer *w);
 void qn_json_write_array_end(qn_json_writer *w);
 void qn_json_write_key(qn_json_writer *w, const char *key);
+void qn_json_write_key_str(qn_json_writer *w, qn_str key);
 void qn_json_write_str(qn_json_writer *w, qn_str text);
 void qn_json_write_text(qn_json_writer *w, const char *text); /* NULL: null */
 void qn_json_write_int(qn_json_writer *w, int64_t value);
@@ -160,6 +167,9 @@ void qn_json_write_uint(qn_json_writer *w, uint64_t value);
 void qn_json_write_double(qn_json_writer *w, double value);
 void qn_json_write_bool(qn_json_writer *w, bool value);
 void qn_json_write_null(qn_json_writer *w);
+/* A value that is JSON already; "" when the caller appends it to the buffer
+ * itself. */
+void qn_json_write_raw(qn_json_writer *w, qn_str text);
 /* A value of a tree, as it is (number spellings kept). */
 void qn_json_write_value(qn_json_writer *w, const qn_json *value);
 /* Only the quoted, escaped string.  Invalid UTF-8 becomes U+FFFD. */

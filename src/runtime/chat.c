@@ -93,6 +93,69 @@ static qn_status set_tokens(parts *p, qn_json *vars,
     return status;
 }
 
+/* Stands behind the content of a message that is to be continued: where the
+ * template writes it, the text is cut.  It also keeps white space before it
+ * from being trimmed.  Two characters for private use, which no template
+ * has. */
+static const char end_mark[] = "\xee\x80\x80\xee\x80\x81";
+
+/* The last text of a content with the mark behind it. */
+static qn_status mark_content(parts *p, qn_json *message)
+{
+    const qn_json *content = qn_json_get(message, "content");
+    qn_buf text = QN_BUF_INIT;
+    qn_str own;
+    if (!content || content->type != QN_JSON_T_STRING)
+        return qn_fail(QN_E_ARG,
+                       "messages: expected a content that is a text in the "
+                       "message to be continued");
+    qn_buf_add_str(&text, content->text);
+    qn_buf_add_text(&text, end_mark);
+    own = qn_buf_str(&text);
+    qn_status status = qn_buf_status(&text);
+    if (!status)
+        status = set(p, message, "content", qn_json_new_str(p->vars, own));
+    qn_buf_free(&text);
+    return status;
+}
+
+static qn_status set_messages(parts *p, qn_json *vars, bool marked)
+{
+    const qn_json *messages = qn_json_root(p->messages);
+    if (!marked)
+        return set(p, vars, "messages", messages);
+    if (!messages->count)
+        return qn_fail(QN_E_ARG, "messages: expected one to be continued, "
+                                 "found none");
+    qn_json *list = qn_json_new_array(p->vars);
+    qn_status status = list ? QN_OK : QN_E_NOMEM;
+    for (uint32_t i = 0; i + 1 < messages->count && !status; i++)
+        status = qn_json_push(p->vars, list, &messages->items[i]);
+    const qn_json *last = &messages->items[messages->count - 1];
+    qn_json *copy = qn_json_new_object(p->vars);
+    for (uint32_t i = 0; i < last->count && last->keys && !status; i++)
+        status = qn_json_set(p->vars, copy, last->keys[i], &last->items[i]);
+    if (!status)
+        status = copy ? mark_content(p, copy) : QN_E_NOMEM;
+    if (!status)
+        status = qn_json_push(p->vars, list, copy);
+    return status ? status : set(p, vars, "messages", list);
+}
+
+/* Cuts the text where the last mark is. */
+static qn_status cut_at_mark(qn_buf *text)
+{
+    size_t size = sizeof end_mark - 1;
+    for (size_t at = text->size; at-- > 0;)
+        if (text->size - at >= size &&
+            !memcmp(text->data + at, end_mark, size)) {
+            qn_buf_truncate(text, at);
+            return QN_OK;
+        }
+    return qn_fail(QN_E_ARG, "the template does not show the content of the "
+                             "message to be continued");
+}
+
 static qn_status make_vars(parts *p, const quern_model *model,
                            const qn_template *tmpl, const quern_chat *chat)
 {
@@ -103,14 +166,16 @@ static qn_status make_vars(parts *p, const quern_model *model,
     qn_status status =
         parse_value(&p->messages, chat->messages, QN_JSON_T_ARRAY, "messages");
     if (!status)
-        status = set(p, vars, "messages", qn_json_root(p->messages));
+        status = set_messages(p, vars, chat->continue_final_message);
     if (!status && chat->tools)
         status = parse_value(&p->tools, chat->tools, QN_JSON_T_ARRAY, "tools");
     if (!status && chat->tools)
         status = set(p, vars, "tools", qn_json_root(p->tools));
     if (!status)
-        status = set(p, vars, "add_generation_prompt",
-                     qn_json_new_bool(p->vars, chat->add_generation_prompt));
+        status =
+            set(p, vars, "add_generation_prompt",
+                qn_json_new_bool(p->vars, chat->add_generation_prompt &&
+                                              !chat->continue_final_message));
     if (!status)
         status = set_tokens(p, vars, model->tokenizer);
     /* Models that can think do, unless the request says otherwise. */
@@ -148,6 +213,8 @@ qn_status qn_chat_render(const quern_model *model, const quern_chat *chat,
         status =
             qn_template_render(used->parsed, text, taint, qn_json_root(p.vars),
                                tainted, sizeof tainted / sizeof *tainted);
+    if (!status && chat->continue_final_message)
+        status = cut_at_mark(text);
     free_parts(&p);
     return status ? qn_fail_where(status, "chat template") : QN_OK;
 }

@@ -7,6 +7,7 @@
 void qn_api_call_free(qn_api_call *call)
 {
     qn_arena_free(&call->arena);
+    qn_json_doc_free(call->doc);
     qn_buf_free(&call->ignored);
     qn_buf_free(&call->body);
     *call = (qn_api_call){0};

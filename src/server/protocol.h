@@ -31,6 +31,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/json.h"
 
 #include <quern/quern.h>
 
@@ -87,6 +88,9 @@ typedef struct qn_api_model {
     int64_t ctx;                /* tokens of a sequence */
     int64_t default_max_tokens; /* --default-max-tokens */
     bool drafts;                /* loaded with speculation */
+    /* Of requests that leave them out, as flags of the server say; NULL: the
+     * model's own, with the profile's in place. */
+    const quern_sampling *sampling;
 } qn_api_model;
 
 /* What an answer is signed with. */
@@ -117,13 +121,11 @@ typedef enum qn_api_kind {
     QN_API_ANSWERED  /* `body` is the answer */
 } qn_api_kind;
 
-/* Fields that a body sets are kept in `asked`, and bit i of `given` says that
- * the row of fields.h with bit i was there: prepare lays them over the model's
- * defaults. */
 typedef struct qn_api_call {
-    /* Owns everything that the call points to, apart from buffers below. */
+    /* Own everything that the call points to, apart from the buffers below. */
     qn_arena arena;
-    const qn_api_protocol *protocol;
+    qn_json_doc *doc; /* the body */
+    const qn_api_server *server;
     qn_api_kind kind;
 
     /* ---- after parse ---- */
@@ -136,11 +138,14 @@ typedef struct qn_api_call {
     /* Seconds that the model stays loaded afterwards, -1: forever; INT64_MIN:
      * not said. */
     int64_t keep_alive;
-    int n; /* answers to each prompt */
+    int32_t n; /* answers to each prompt */
+    /* What the body says of requests; `given` has a bit for each row of
+     * qn_request_fields that was there, which prepare lays over the model's
+     * defaults. */
     quern_request asked;
     uint64_t given;
-    bool logprobs;
-    void *extra; /* the protocol's own, in the arena */
+    bool wants_draft; /* speculation is an error where there is none */
+    void *extra;      /* the protocol's own, in the arena */
 
     /* ---- after prepare ---- */
     /* Fields without effect, for X-Quern-Ignored: visible ASCII, commas

@@ -593,6 +593,53 @@ static const char sample[] =
     "[[\"a\", \"b\"], \"c d\"]},\n \"x\": [1.5e3, -2, true, false, null, "
     "\"\xe2\x82\xac \\ud83d\\ude00\"],\t\"empty\": [{}, []]}";
 
+static void test_values_of_a_document_can_be_counted(void **state)
+{
+    (void)state;
+    const char *text = "{\"a\": [1, null], \"b\": \"\"}"; /* 5 of them */
+    for (size_t most = 0; most < 8; most++) {
+        qn_json_doc *doc = NULL;
+        qn_status status =
+            qn_json_parse_limited(&doc, qn_str_of(text), 0, most);
+        check_status(status, most < 5 ? QN_E_FORMAT : QN_OK);
+        if (most == 4)
+            assert_non_null(
+                strstr(qn_error_text(), "byte 22: expected at most 4 values"));
+        qn_json_doc_free(doc);
+    }
+}
+
+static void test_numbers_can_be_held_to_their_range(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        bool fits;
+    } rows[] = {
+        {"9223372036854775807", true},
+        {"-9223372036854775808", true},
+        {"9223372036854775808", false},
+        {"-9223372036854775809", false},
+        {"9223372036854775808.0", true},
+        {"1e308", true},
+        {"1E309", false},
+        {"-1e999999999999", false},
+        {"1e-999999999999", true},
+        {"[0, -0, 1e400]", false},
+        {"{\"a\": 123456789012345678901234567890}", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_json_doc *doc = NULL;
+        qn_str text = qn_str_of(rows[i].text);
+        check_status(qn_json_parse(&doc, text, QN_JSON_NUMBERS_FIT),
+                     rows[i].fits ? QN_OK : QN_E_FORMAT);
+        qn_json_doc_free(doc);
+        doc = NULL;
+        check_status(qn_json_parse(&doc, text, 0), QN_OK);
+        qn_json_doc_free(doc);
+    }
+}
+
 static void test_every_prefix_of_a_document_is_refused(void **state)
 {
     (void)state;
@@ -948,6 +995,8 @@ int main(void)
         cmocka_unit_test(test_a_tree_has_types_texts_and_offsets),
         cmocka_unit_test(test_every_key_of_an_object_of_any_size_is_found),
         cmocka_unit_test(test_a_repeated_key_is_refused_or_replaced),
+        cmocka_unit_test(test_values_of_a_document_can_be_counted),
+        cmocka_unit_test(test_numbers_can_be_held_to_their_range),
         cmocka_unit_test(test_every_prefix_of_a_document_is_refused),
         cmocka_unit_test(test_flipped_bytes_are_read_or_refused),
         cmocka_unit_test(test_each_allocation_may_fail),

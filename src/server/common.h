@@ -1,0 +1,66 @@
+/* common.h: what OpenAI's protocols share: rows of fields, and the way from
+ * prompts to requests. */
+#ifndef QN_SERVER_COMMON_H
+#define QN_SERVER_COMMON_H
+
+#include "fields.h"
+
+/* ---- rows ---- */
+
+/* Into a qn_api_call: model, stream, cache. */
+extern const qn_field qn_call_fields[];
+extern const size_t qn_call_field_count;
+/* Into its `asked`, from the call on, too: sampling, stops, limits. */
+extern const qn_field qn_request_fields[];
+extern const size_t qn_request_field_count;
+
+/* `stop`, for protocols with another name for it; into the call. */
+qn_field_step qn_take_stops;
+
+/* ---- parsing ---- */
+
+/* Makes a zeroed call ready for its body. */
+void qn_call_begin(qn_api_call *call, const qn_api_server *server);
+/* Two names of one thing that are both given say the same. */
+bool qn_check_aliases(qn_reading *r, const qn_json *object,
+                      const qn_table *tables, size_t count);
+/* What only holds together: stream_options without stream, and so on.  Ends
+ * parsing: also reports memory that was missing. */
+bool qn_call_check(qn_reading *r);
+
+/* ---- preparing (prepare.c) ---- */
+
+/* A prompt as its tokens, in the call's arena. */
+typedef struct qn_prompt {
+    int32_t *ids;
+    size_t count;
+} qn_prompt;
+
+/* Moves a list that the runtime gave into the arena and frees it. */
+bool qn_keep_ids(qn_api_call *call, qn_prompt *out, int32_t *ids, size_t count,
+                 qn_api_error *error);
+/* The tokens of a raw text, in which special tokens count. */
+bool qn_prompt_of_text(qn_api_call *call, qn_prompt *out,
+                       const quern_model *model, qn_str text,
+                       qn_api_error *error);
+/* The tokens of a conversation. */
+bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
+                       const quern_model *model, const quern_chat *chat,
+                       qn_api_error *error);
+
+/* How long answers may be. */
+typedef struct qn_lengths {
+    const char *prompt; /* the fields' names, for errors */
+    const char *max_tokens;
+    int64_t asked;    /* 0: not said; INT64_MAX: up to the context's end */
+    int64_t fallback; /* when not said, or what the context has left */
+} qn_lengths;
+
+/* Makes call->requests, call->n of each prompt, of what the call asks and of
+ * the model's defaults. */
+bool qn_prepare_requests(qn_api_call *call, const qn_api_model *model,
+                         const qn_api_head *head, const qn_prompt *prompts,
+                         size_t count, const qn_lengths *lengths,
+                         qn_api_error *error);
+
+#endif

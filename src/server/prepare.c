@@ -1,0 +1,186 @@
+/* prepare.c: what a call asks, beside a model: tokens, limits, defaults. */
+#include "common.h"
+
+#include <inttypes.h>
+
+/* ---- prompts ---- */
+
+bool qn_keep_ids(qn_api_call *call, qn_prompt *out, int32_t *ids, size_t count,
+                 qn_api_error *error)
+{
+    int32_t *kept = qn_arena_alloc(&call->arena, (count + 1) * sizeof *kept);
+    if (kept && count)
+        memcpy(kept, ids, count * sizeof *kept);
+    quern_free(ids);
+    *out = (qn_prompt){kept, count};
+    return kept ? true : qn_api_fail_memory(error);
+}
+
+bool qn_prompt_of_text(qn_api_call *call, qn_prompt *out,
+                       const quern_model *model, qn_str text,
+                       qn_api_error *error)
+{
+    int32_t *ids;
+    size_t count;
+    quern_error cause;
+    if (quern_tokenize(model, text.data, text.size,
+                       QUERN_ADD_SPECIAL | QUERN_PARSE_SPECIAL, &ids, &count,
+                       &cause))
+        return qn_api_fail_runtime(error, &cause);
+    if (!qn_keep_ids(call, out, ids, count, error))
+        return false;
+    quern_info info;
+    quern_model_info(model, &info);
+    /* As the runtime does with texts: a begin token that the text spells is
+     * not doubled, and stands for an empty text. */
+    if (out->count > 1 && info.bos_id >= 0 && out->ids[0] == info.bos_id &&
+        out->ids[1] == info.bos_id) {
+        out->ids++;
+        out->count--;
+    }
+    if (!out->count && info.bos_id >= 0)
+        out->ids[out->count++] = info.bos_id;
+    return true;
+}
+
+bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
+                       const quern_model *model, const quern_chat *chat,
+                       qn_api_error *error)
+{
+    int32_t *ids;
+    size_t count;
+    quern_error cause;
+    quern_status status = quern_render_ids(model, chat, &ids, &count, &cause);
+    if (status == QUERN_E_ARG)
+        return qn_api_fail(error, QN_API_TEMPLATE_ERROR, "messages", "%s",
+                           cause.message);
+    if (status == QUERN_E_UNSUPPORTED)
+        return qn_api_fail(error, QN_API_TEMPLATE_UNSUPPORTED, NULL, "%s",
+                           cause.message);
+    if (status)
+        return qn_api_fail_runtime(error, &cause);
+    return qn_keep_ids(call, out, ids, count, error);
+}
+
+/* ---- limits ---- */
+
+/* Whether an answer fits behind the prompt; *max_tokens: how long it may be. */
+static bool fit_answer(int64_t *max_tokens, const qn_api_model *model,
+                       const qn_prompt *prompt, const qn_lengths *lengths,
+                       qn_api_error *error)
+{
+    int64_t size = (int64_t)prompt->count, left = model->ctx - size;
+    if (!size)
+        return qn_api_fail(error, QN_API_EMPTY_PROMPT, lengths->prompt,
+                           "the prompt has no tokens");
+    if (left < 1)
+        return qn_api_fail(
+            error, QN_API_CONTEXT_LENGTH_EXCEEDED, lengths->prompt,
+            "the prompt has %" PRId64 " tokens, and the context of %" PRId64
+            " holds at most %" PRId64 " before an answer",
+            size, model->ctx, model->ctx - 1);
+    bool to_the_end = lengths->asked == INT64_MAX;
+    if (lengths->asked > left && !to_the_end)
+        return qn_api_fail(
+            error, QN_API_CONTEXT_LENGTH_EXCEEDED, lengths->max_tokens,
+            "the prompt's %" PRId64 " tokens and an answer of %" PRId64
+            " do not fit the context of %" PRId64,
+            size, lengths->asked, model->ctx);
+    int64_t wanted = lengths->asked ? lengths->asked : lengths->fallback;
+    *max_tokens = wanted < left ? wanted : left;
+    return true;
+}
+
+static bool check_biases(const qn_api_call *call, const qn_api_model *model,
+                         qn_api_error *error)
+{
+    const quern_sampling *s = &call->asked.sampling;
+    quern_info info;
+    quern_model_info(model->model, &info);
+    for (size_t i = 0; i < s->logit_bias_count; i++)
+        if (s->logit_bias[i].id >= info.vocab_size)
+            return qn_api_fail(error, QN_API_OUT_OF_RANGE, "logit_bias",
+                               "expected token ids 0..%d, found %d",
+                               (int)info.vocab_size - 1,
+                               (int)s->logit_bias[i].id);
+    return true;
+}
+
+/* ---- requests ---- */
+
+/* The model's defaults, with what the call says in their place. */
+static void fill_request(quern_request *out, const qn_api_call *call,
+                         const qn_api_model *model)
+{
+    const size_t base = offsetof(qn_api_call, asked);
+    const quern_request *asked = &call->asked;
+    quern_request_init(out, model->model);
+    if (call->server->compat_mlx_lm)
+        out->sampling.temperature = 0;
+    if (model->sampling)
+        out->sampling = *model->sampling;
+    for (size_t i = 0; i < qn_request_field_count; i++) {
+        const qn_field *f = &qn_request_fields[i];
+        if (f->size && call->given >> i & 1)
+            memcpy((char *)out + (f->to - base),
+                   (const char *)asked + (f->to - base), f->size);
+    }
+    quern_sampling *s = &out->sampling;
+    if (s->repetition_context_size < 0) { /* repeat_last_n 0 */
+        s->repetition_penalty = 0;
+        s->presence_penalty = 0;
+        s->frequency_penalty = 0;
+        s->repetition_context_size = 0;
+        s->presence_context_size = 0;
+        s->frequency_context_size = 0;
+    }
+    s->logit_bias = asked->sampling.logit_bias;
+    s->logit_bias_count = asked->sampling.logit_bias_count;
+    s->has_seed = true;
+    out->stops = asked->stops;
+    out->stop_count = asked->stop_count;
+    out->logprobs = asked->logprobs;
+    out->top_logprobs = asked->top_logprobs;
+    out->num_draft = asked->num_draft;
+    out->chat = (quern_chat){0};
+}
+
+bool qn_prepare_requests(qn_api_call *call, const qn_api_model *model,
+                         const qn_api_head *head, const qn_prompt *prompts,
+                         size_t count, const qn_lengths *lengths,
+                         qn_api_error *error)
+{
+    size_t n = (size_t)call->n;
+    quern_request base;
+    if (call->wants_draft && !model->drafts)
+        return qn_api_fail(error, QN_API_UNSUPPORTED_VALUE,
+                           "speculative.enabled",
+                           "the server was started without speculation");
+    if (!check_biases(call, model, error))
+        return false;
+    call->requests =
+        qn_arena_alloc(&call->arena, (count * n + 1) * sizeof *call->requests);
+    if (!call->requests)
+        return qn_api_fail_memory(error);
+    fill_request(&base, call, model);
+    call->seed =
+        call->asked.sampling.has_seed ? call->asked.sampling.seed : head->seed;
+    call->sampled = base.sampling.temperature > 0;
+    for (size_t p = 0; p < count; p++) {
+        if (!fit_answer(&base.max_tokens, model, &prompts[p], lengths, error))
+            return false;
+        if (base.min_tokens > base.max_tokens)
+            return qn_api_fail(error, QN_API_OUT_OF_RANGE, "min_tokens",
+                               "expected at most %" PRId64
+                               ", which the answer may have, found %" PRId64,
+                               base.max_tokens, base.min_tokens);
+        base.ids = prompts[p].ids;
+        base.id_count = prompts[p].count;
+        for (size_t i = 0; i < n; i++) {
+            base.sampling.seed = (call->seed + i) & INT64_MAX;
+            call->requests[p * n + i] = base;
+        }
+    }
+    call->count = count * n;
+    return true;
+}
