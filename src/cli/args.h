@@ -29,22 +29,24 @@ enum {
     QN_CMD_DOCTOR = 8192,
     QN_CMD_COMPLETION = 1 << 15,
     QN_CMD_CHAT = 1 << 14,
+    QN_CMD_SERVE = 1 << 16,
     QN_CMD_ANSWER = QN_CMD_RUN | QN_CMD_CHAT,
+    QN_CMD_GENERATE = QN_CMD_ANSWER | QN_CMD_SERVE,
     /* those that load a model */
-    QN_CMD_MODEL = QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EMBED | QN_CMD_EVAL,
+    QN_CMD_MODEL = QN_CMD_GENERATE | QN_CMD_BENCH | QN_CMD_EMBED | QN_CMD_EVAL,
     /* Those that go on behind what they have computed; a vector of a text is
        made in one piece. */
     QN_CMD_SEQUENCE = QN_CMD_MODEL & ~QN_CMD_EMBED,
     /* those in which tokens may be guessed ahead */
-    QN_CMD_SPECULATES = QN_CMD_ANSWER | QN_CMD_BENCH,
+    QN_CMD_SPECULATES = QN_CMD_GENERATE | QN_CMD_BENCH,
     QN_CMD_READS = QN_CMD_RUN | QN_CMD_EMBED, /* text from a file */
     QN_CMD_MEASURE = QN_CMD_BENCH | QN_CMD_EVAL,
     QN_CMD_WRITE = QN_CMD_CONVERT | QN_CMD_QUANTIZE, /* those that make one */
     QN_CMD_WORK = QN_CMD_MODEL | QN_CMD_WRITE | QN_CMD_GET,
     /* Those that choose a model themselves when none is given (last.c). */
-    QN_CMD_FINDS =
-        QN_CMD_ANSWER | QN_CMD_BENCH | QN_CMD_EVAL | QN_CMD_EMBED | QN_CMD_FIT,
-    QN_CMD_ALL = 0xffff,
+    QN_CMD_FINDS = QN_CMD_GENERATE | QN_CMD_BENCH | QN_CMD_EVAL | QN_CMD_EMBED |
+                   QN_CMD_FIT,
+    QN_CMD_ALL = 0x1ffff,
     /* Those that take --config FILE, and those that print JSON. */
     QN_CMD_CONFIGURED = QN_CMD_ALL & ~QN_CMD_DOCTOR,
     QN_CMD_PLAIN = QN_CMD_ALL & ~QN_CMD_CHAT & ~QN_CMD_COMPLETION

@@ -34,6 +34,9 @@ typedef struct qn_cli {
     quern_log_level log_level; /* messages above it are dropped */
     bool headers_only;         /* qn_cli_load leaves the weights alone */
     int threads;               /* that compute; known once a model is loaded */
+    /* What a server has decided on; 0: what flags say. */
+    int64_t ctx;
+    int parallel;
 } qn_cli;
 
 /* ---- errors (out.c): each prints and returns the exit code ---- */
@@ -185,6 +188,10 @@ void qn_cli_set_request(quern_request *request, const qn_args *args);
 void qn_cli_watch(quern_session *session);
 /* The same for work that asks whether to go on (qn_cli_signalled). */
 void qn_cli_watch_calls(bool on);
+/* The same for a server: the first signal calls `stop`, which must be fit for a
+ * signal's handler, and is then forgotten, so that the program may end well.
+ * NULL: no longer. */
+void qn_cli_watch_server(void (*stop)(void));
 /* From now on a signal that ends the process at once leaves an error object on
  * stdout, if the command line asks for JSON and nothing was written yet. */
 void qn_cli_interruptible(const qn_cli *cli);
@@ -203,6 +210,7 @@ double qn_cli_now(void);
 
 int qn_cli_run(qn_cli *cli);
 int qn_cli_chat(qn_cli *cli);
+int qn_cli_serve(qn_cli *cli);
 int qn_cli_bench(qn_cli *cli);
 int qn_cli_embed(qn_cli *cli);
 int qn_cli_show(qn_cli *cli);

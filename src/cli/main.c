@@ -231,6 +231,7 @@ static int no_command(int argc, char **argv, const char *name)
 
 static _Atomic(quern_session *) watched;
 static volatile sig_atomic_t caught, writes_json, asks;
+static void (*_Atomic stop_server)(void);
 
 static void on_signal(int signal)
 {
@@ -248,6 +249,9 @@ static void on_signal(int signal)
     caught = signal;
     if (session)
         quern_session_cancel(session);
+    void (*stop)(void) = atomic_load(&stop_server);
+    if (stop)
+        stop();
 }
 
 static void catch_signals(void)
@@ -275,6 +279,13 @@ void qn_cli_watch(quern_session *session)
 void qn_cli_watch_calls(bool on)
 {
     asks = on;
+}
+
+void qn_cli_watch_server(void (*stop)(void))
+{
+    atomic_store(&stop_server, stop);
+    asks = stop != NULL;
+    caught = 0;
 }
 
 bool qn_cli_interrupted(void)

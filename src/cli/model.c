@@ -117,6 +117,9 @@ static void set_options(quern_options *options, const qn_cli *cli)
     options->max_kv_size =
         flag[QN_FLAG_MAX_KV].given ? flag[QN_FLAG_MAX_KV].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
+    if (cli->ctx)
+        options->ctx = cli->ctx;
+    options->parallel = cli->parallel;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;
     options->force = flag[QN_FLAG_FORCE].on;
     options->trust_content = flag[QN_FLAG_TRUST].on;

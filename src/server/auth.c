@@ -69,8 +69,9 @@ static bool is_name(qn_str text)
 static qn_status add(qn_keys *keys, qn_str name, qn_str key, bool admin)
 {
     if (!is_visible(key))
-        return qn_fail(QN_E_ARG, "expected a key of visible ASCII characters, "
-                                 "found %s",
+        return qn_fail(QN_E_ARG,
+                       "expected a key of visible ASCII characters, "
+                       "found %s",
                        key.size ? "others" : "an empty one");
     if (qn_keys_find(keys, key) >= 0)
         return qn_fail(QN_E_ARG, "the key is there twice");
@@ -78,8 +79,8 @@ static qn_status add(qn_keys *keys, qn_str name, qn_str key, bool admin)
         if (qn_str_is(name, keys->items[i].name))
             return qn_fail(QN_E_ARG, "the name '%s' is there twice",
                            keys->items[i].name);
-    qn_key *items = qn_reallocarray(keys->items, keys->count + 1,
-                                    sizeof *items);
+    qn_key *items =
+        qn_reallocarray(keys->items, keys->count + 1, sizeof *items);
     if (!items)
         return QN_E_NOMEM;
     keys->items = items;
@@ -108,8 +109,7 @@ static qn_status add_line(qn_keys *keys, qn_str line)
     bool admin = false;
     const char *second = memchr(key.data, ':', key.size);
     if (second) {
-        qn_str rest = {second + 1,
-                       key.size - (size_t)(second - key.data) - 1};
+        qn_str rest = {second + 1, key.size - (size_t)(second - key.data) - 1};
         if (!qn_str_is(rest, "admin"))
             return qn_fail(QN_E_ARG, "expected NAME:KEY or NAME:KEY:admin");
         admin = true;

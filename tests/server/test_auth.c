@@ -80,9 +80,9 @@ static void test_file_that_others_may_read_is_refused(void **state)
 static void test_bad_lines_are_named(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"ok\na b:k", "ok\nname:", "ok\n:key",
-                                      "ok\nname:key:root", "ok\nok",
-                                      "ok\nk\xc3\xa9y", "a:1\na:2"};
+    static const char *const bad[] = {
+        "ok\na b:k", "ok\nname:",      "ok\n:key", "ok\nname:key:root",
+        "ok\nok",    "ok\nk\xc3\xa9y", "a:1\na:2"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         qn_keys keys = {0};
         write_file(bad[i], 0600);

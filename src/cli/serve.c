@@ -1,0 +1,532 @@
+/* serve.c: `quern serve`: flags into a server, and whether its model fits. */
+#include "cli.h"
+
+#include "base/alloc.h"
+#include "base/units.h"
+#include "server/listen.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PARALLEL = 8, LEAST_CTX = 2048, DEFAULT_PORT = 8080, ID_SIZE = 256 };
+
+typedef struct serve {
+    qn_cli *cli;
+    const char *ref;
+    qn_server_config config;
+    char id[ID_SIZE];
+    quern_fit fit;
+} serve;
+
+static const qn_arg *flag_of(const serve *v, qn_flag flag)
+{
+    return &v->cli->args.flag[flag];
+}
+
+static int64_t whole(const serve *v, qn_flag flag, int64_t fallback)
+{
+    const qn_arg *arg = flag_of(v, flag);
+    return arg->given ? arg->whole : fallback;
+}
+
+static double real(const serve *v, qn_flag flag, double fallback)
+{
+    const qn_arg *arg = flag_of(v, flag);
+    return arg->given ? arg->real : fallback;
+}
+
+/* ---- checks ---- */
+
+static qn_status check_hosts(const serve *v)
+{
+    const qn_arg *host = flag_of(v, QN_FLAG_HOST);
+    bool open = v->config.keys.count || v->config.key_file ||
+                flag_of(v, QN_FLAG_ALLOW_UNAUTHENTICATED)->on;
+    for (size_t i = 0; i < host->list_count; i++) {
+        const char *name = host->list[i];
+        if (!qn_listen_is_address(name))
+            return qn_fail(QN_E_ARG,
+                           "--host '%s': expected a host, an address or "
+                           "unix:PATH",
+                           name);
+        if (!open && !qn_listen_is_local(name))
+            return qn_fail(QN_E_ARG,
+                           "--host %s: others could use this server; give an "
+                           "--api-key or --allow-unauthenticated",
+                           name);
+    }
+    const qn_arg *allowed = flag_of(v, QN_FLAG_ALLOWED_HOST);
+    for (size_t i = 0; i < allowed->list_count; i++)
+        if (!qn_listen_is_address(allowed->list[i]) ||
+            strchr(allowed->list[i], '/'))
+            return qn_fail(QN_E_ARG, "--allowed-host '%s': expected a host",
+                           allowed->list[i]);
+    return QN_OK;
+}
+
+static bool is_origin(const char *text)
+{
+    const char *host = strstr(text, "://");
+    return host && host != text && host[3] && !strpbrk(host + 3, "/?# ");
+}
+
+static qn_status check_origins(const serve *v)
+{
+    const qn_arg *origin = flag_of(v, QN_FLAG_CORS_ORIGIN);
+    bool keys = v->config.keys.count || v->config.key_file;
+    for (size_t i = 0; i < origin->list_count; i++) {
+        bool any = !strcmp(origin->list[i], "*");
+        if (any && keys)
+            return qn_fail(QN_E_ARG, "--cors-origin * and keys exclude each "
+                                     "other");
+        if (!any && !is_origin(origin->list[i]))
+            return qn_fail(QN_E_ARG,
+                           "--cors-origin '%s': expected an origin such as "
+                           "http://localhost:3000",
+                           origin->list[i]);
+    }
+    return QN_OK;
+}
+
+static qn_status check_alias(const qn_arg *alias)
+{
+    if (!alias->given)
+        return QN_OK;
+    bool bad = !*alias->text || strlen(alias->text) >= ID_SIZE ||
+               strstr(alias->text, "/..");
+    for (const char *c = alias->text; *c && !bad; c++)
+        bad = (unsigned char)*c <= ' ' || *c == 0x7f;
+    return bad ? qn_fail(QN_E_ARG,
+                         "--alias '%s': expected a name without "
+                         "spaces, control characters and /..",
+                         alias->text)
+               : QN_OK;
+}
+
+static qn_status check_ready_fd(const qn_arg *fd)
+{
+    if (fd->given && fcntl((int)fd->whole, F_GETFD) < 0)
+        return qn_fail(QN_E_ARG, "--ready-fd %d: it is not open",
+                       (int)fd->whole);
+    return QN_OK;
+}
+
+/* ---- the configuration ---- */
+
+static qn_status read_keys(serve *v)
+{
+    const qn_arg *keys = flag_of(v, QN_FLAG_API_KEY);
+    const char *variable = getenv("QUERN_API_KEY");
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < keys->list_count && !status; i++)
+        status = qn_keys_add(&v->config.keys, qn_str_of(keys->list[i]));
+    if (status)
+        return qn_fail_where(status, "--api-key");
+    if (variable && *variable &&
+        qn_keys_find(&v->config.keys, qn_str_of(variable)) < 0)
+        status = qn_keys_add(&v->config.keys, qn_str_of(variable));
+    if (status)
+        return qn_fail_where(status, "QUERN_API_KEY");
+    const qn_arg *file = flag_of(v, QN_FLAG_API_KEY_FILE);
+    if (!file->given)
+        return QN_OK;
+    /* The server reads it again at each SIGHUP; a bad one is told now. */
+    qn_keys tried = {0};
+    v->config.key_file = file->text;
+    status = qn_keys_read(&tried, file->text);
+    qn_keys_free(&tried);
+    return status ? qn_fail_where(qn_fail(QN_E_ARG, "%s", qn_error_text()),
+                                  "%s", file->text)
+                  : QN_OK;
+}
+
+/* A list that ends with NULL; the caller frees it. */
+static const char **list_of(const qn_arg *arg)
+{
+    const char **out = qn_calloc(arg->list_count + 1, sizeof *out);
+    for (size_t i = 0; out && i < arg->list_count; i++)
+        out[i] = arg->list[i];
+    return out;
+}
+
+/* What clients call the model: never a path, which would tell where files
+ * lie. */
+static void choose_id(serve *v)
+{
+    const qn_arg *alias = flag_of(v, QN_FLAG_ALIAS);
+    const char *name = alias->given ? alias->text : v->ref;
+    size_t size = strlen(name);
+    if (!alias->given && !access(name, F_OK)) {
+        while (size > 1 && name[size - 1] == '/')
+            size--;
+        for (size_t i = size; i-- > 0;)
+            if (name[i] == '/' && i + 1 < size) {
+                name += i + 1;
+                size -= i + 1;
+                break;
+            }
+    }
+    snprintf(v->id, sizeof v->id, "%.*s", (int)size, name);
+    v->config.model = v->id;
+}
+
+static void set_limits(serve *v)
+{
+    v->config.limits = (qn_httpd_limits){
+        .max_body = (size_t)whole(v, QN_FLAG_MAX_BODY, 32 << 20),
+        .max_connections = (int)whole(v, QN_FLAG_MAX_CONNECTIONS, 1024),
+        .header_timeout = real(v, QN_FLAG_HEADER_TIMEOUT, 10),
+        .body_timeout = real(v, QN_FLAG_BODY_TIMEOUT, 30),
+        .idle_timeout = 75,
+        .write_timeout = real(v, QN_FLAG_WRITE_TIMEOUT, 60),
+    };
+}
+
+static void set_config(serve *v)
+{
+    static const char *const here[] = {"127.0.0.1"};
+    const qn_arg *host = flag_of(v, QN_FLAG_HOST);
+    const qn_arg *format = flag_of(v, QN_FLAG_LOG_FORMAT);
+    const qn_arg *level = flag_of(v, QN_FLAG_LOG_LEVEL);
+    const qn_arg *file = flag_of(v, QN_FLAG_LOG_FILE);
+    qn_server_config *c = &v->config;
+    c->hosts = host->list_count ? host->list : here;
+    c->host_count = host->list_count ? host->list_count : 1;
+    c->port = (int)whole(v, QN_FLAG_PORT, DEFAULT_PORT);
+    c->strict_model = flag_of(v, QN_FLAG_STRICT_MODEL)->on;
+    c->strict_fields = flag_of(v, QN_FLAG_STRICT_FIELDS)->on;
+    c->metrics_open = flag_of(v, QN_FLAG_METRICS_OPEN)->on;
+    c->default_max_tokens = whole(v, QN_FLAG_DEFAULT_MAX_TOKENS, 4096);
+    c->parallel = (int)whole(v, QN_FLAG_PARALLEL, PARALLEL);
+    c->key_parallel = (int)whole(v, QN_FLAG_KEY_PARALLEL, 0);
+    c->max_queue = (int)whole(v, QN_FLAG_MAX_QUEUE, 64);
+    c->queue_timeout = real(v, QN_FLAG_QUEUE_TIMEOUT, 300);
+    c->request_timeout = real(v, QN_FLAG_REQUEST_TIMEOUT, 0);
+    c->ping = real(v, QN_FLAG_SSE_PING, 10);
+    c->drain = real(v, QN_FLAG_DRAIN, 30);
+    c->kv_budget = (uint64_t)whole(v, QN_FLAG_KV_BUDGET, 0);
+    c->log_json = format->given && !strcmp(format->text, "json");
+    c->log_level = v->cli->quiet ? QUERN_LOG_ERROR : QUERN_LOG_INFO;
+    if (level->given)
+        qn_log_level_of(level->text, &c->log_level);
+    c->log_file = file->given ? file->text : NULL;
+    c->drafts =
+        flag_of(v, QN_FLAG_DRAFT)->given || flag_of(v, QN_FLAG_NGRAM)->on;
+    set_limits(v);
+}
+
+static qn_status read_flags(serve *v)
+{
+    qn_status status = read_keys(v);
+    set_config(v);
+    if (!status)
+        status = check_hosts(v);
+    if (!status)
+        status = check_origins(v);
+    if (!status)
+        status = check_alias(flag_of(v, QN_FLAG_ALIAS));
+    if (!status)
+        status = check_ready_fd(flag_of(v, QN_FLAG_READY_FD));
+    if (status)
+        return status;
+    v->config.allowed_hosts = list_of(flag_of(v, QN_FLAG_ALLOWED_HOST));
+    v->config.origins = list_of(flag_of(v, QN_FLAG_CORS_ORIGIN));
+    return v->config.allowed_hosts && v->config.origins ? QN_OK : QN_E_NOMEM;
+}
+
+/* ---- admission ---- */
+
+static void add_part(qn_buf *out, const char *name, uint64_t bytes)
+{
+    char text[QN_SIZE_TEXT];
+    if (bytes)
+        qn_buf_printf(out, ", %s %s", name, qn_size_text(text, bytes));
+}
+
+static int refuse(const serve *v)
+{
+    const quern_fit *f = &v->fit;
+    char a[QN_SIZE_TEXT], b[QN_SIZE_TEXT];
+    qn_buf message = QN_BUF_INIT, hint = QN_BUF_INIT;
+    qn_buf_printf(&message,
+                  "the model needs %s with ctx %lld and parallel %d, and %s "
+                  "can be used: weights %s",
+                  qn_size_text(a, f->required), (long long)f->context,
+                  f->parallel, qn_size_text(b, f->usable),
+                  qn_size_text((char[QN_SIZE_TEXT]){0}, f->weights));
+    add_part(&message, "kv", f->kv);
+    add_part(&message, "state", f->state);
+    add_part(&message, "workspace", f->workspace);
+    add_part(&message, "prefix cache", f->prefix);
+    add_part(&message, "draft", f->draft);
+    add_part(&message, "program", f->base);
+    for (int i = 0; i < f->remedy_count; i++)
+        qn_buf_printf(&hint, "%s--%s %s (-%s)", i ? " | " : "",
+                      f->remedies[i].flag, f->remedies[i].value,
+                      qn_size_text(a, f->remedies[i].saves));
+    if (!f->remedy_count)
+        qn_buf_add_text(&hint, "a smaller quantization of the model");
+    int code =
+        qn_cli_fail(v->cli, QUERN_E_NOMEM, v->ref,
+                    message.data ? message.data : "out of memory", hint.data);
+    qn_buf_free(&message);
+    qn_buf_free(&hint);
+    return code;
+}
+
+static bool predict(serve *v, const quern_model *model, int64_t ctx,
+                    int parallel, quern_error *error)
+{
+    const quern_fit_options options = {.ctx = ctx, .parallel = parallel};
+    return !quern_model_fit(&v->fit, model, &options, error);
+}
+
+/* A shorter context, then fewer rows, until it fits or there is nothing left
+ * to lower. */
+static bool lower(serve *v, const quern_model *model, quern_error *error)
+{
+    int parallel = v->config.parallel;
+    for (;;) {
+        int64_t most = v->fit.max_context;
+        if (v->fit.fits)
+            return true;
+        if (most < v->fit.context) {
+            int64_t ctx = most < LEAST_CTX ? LEAST_CTX : most;
+            if (ctx < v->fit.context &&
+                !predict(v, model, ctx, parallel, error))
+                return false;
+            if (v->fit.fits)
+                return true;
+        }
+        if (parallel == 1)
+            return true;
+        if (!predict(v, model, v->fit.context, --parallel, error))
+            return false;
+    }
+}
+
+static void say_lowered(const serve *v)
+{
+    char text[96];
+    snprintf(text, sizeof text, "to fit: --ctx %lld --parallel %d",
+             (long long)v->fit.context, v->fit.parallel);
+    qn_cli_log(v->cli, QUERN_LOG_WARN, text);
+}
+
+/* Decides on context and rows from the model's headers. */
+static int admit(serve *v)
+{
+    qn_cli *cli = v->cli;
+    quern_model *model = NULL;
+    quern_error error;
+    bool ctx_given = flag_of(v, QN_FLAG_CTX)->given;
+    cli->headers_only = true;
+    int code = qn_cli_load(cli, v->ref, &model);
+    cli->headers_only = false;
+    if (code)
+        return code;
+    bool good = predict(v, model, 0, v->config.parallel, &error);
+    bool lowered = false;
+    if (good && !v->fit.fits && !flag_of(v, QN_FLAG_FORCE)->on) {
+        /* A context that nobody asked for is as long as memory lets it be. */
+        if (!ctx_given && v->fit.max_context >= LEAST_CTX) {
+            good = predict(v, model, v->fit.max_context, v->config.parallel,
+                           &error);
+        } else if (flag_of(v, QN_FLAG_AUTO_FIT)->on) {
+            good = lower(v, model, &error);
+            lowered = v->fit.fits;
+        }
+    }
+    if (!good)
+        code = qn_cli_fail_error(cli, &error);
+    else if (!v->fit.fits && !flag_of(v, QN_FLAG_FORCE)->on)
+        code = refuse(v);
+    else if (v->config.kv_budget > v->fit.usable)
+        code = qn_cli_fail(cli, QUERN_E_NOMEM, "--kv-budget",
+                           "more than the memory that can be used", NULL);
+    if (!code && lowered)
+        say_lowered(v);
+    cli->ctx = v->fit.context;
+    cli->parallel = v->config.parallel = v->fit.parallel;
+    quern_model_free(model);
+    return code;
+}
+
+/* ---- calls of the server ---- */
+
+static int load(void *data, quern_model **out, _Atomic uint64_t *expected)
+{
+    serve *v = data;
+    int code = admit(v);
+    if (code)
+        return code;
+    *expected = v->fit.weights;
+    return qn_cli_load(v->cli, v->ref, out);
+}
+
+static void set_defaults(void *data, quern_request *request)
+{
+    serve *v = data;
+    qn_cli_set_request(request, &v->cli->args);
+}
+
+static int tell_port(const serve *v, int port)
+{
+    const qn_arg *fd = flag_of(v, QN_FLAG_READY_FD);
+    char text[16];
+    int size = snprintf(text, sizeof text, "%d\n", port);
+    if (!fd->given)
+        return QN_EXIT_OK;
+    if (write((int)fd->whole, text, (size_t)size) != size)
+        return qn_cli_fail(v->cli, QUERN_E_IO, "--ready-fd", strerror(errno),
+                           NULL);
+    if (fd->whole > STDERR_FILENO)
+        close((int)fd->whole);
+    return QN_EXIT_OK;
+}
+
+static void write_text(qn_json_writer *w, const char *key, const char *text)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_text(w, text);
+}
+
+static void write_int(qn_json_writer *w, const char *key, int64_t value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_int(w, value);
+}
+
+static int print_ready(const serve *v, const qn_server_ready *ready)
+{
+    qn_buf out = QN_BUF_INIT;
+    qn_json_writer w;
+    qn_json_write_begin(&w, &out);
+    qn_json_write_object(&w);
+    write_text(&w, "schema", "quern.serve/1");
+    write_text(&w, "url", ready->url);
+    write_text(&w, "model", ready->model);
+    write_int(&w, "ctx", ready->ctx);
+    write_int(&w, "parallel", ready->parallel);
+    write_text(&w, "backend", "cpu");
+    write_int(&w, "pid", getpid());
+    qn_json_write_object_end(&w);
+    return qn_out_json(v->cli, &out);
+}
+
+static int on_ready(void *data, const qn_server_ready *ready)
+{
+    serve *v = data;
+    if (!v->cli->quiet)
+        fprintf(stderr,
+                "quern: serving %s on %s (ctx %lld, parallel %d, backend "
+                "cpu)\n",
+                ready->model, ready->url, (long long)ready->ctx,
+                ready->parallel);
+    int code = v->cli->json ? print_ready(v, ready) : QN_EXIT_OK;
+    return code ? code : tell_port(v, ready->port);
+}
+
+/* ---- signals ---- */
+
+static qn_server *serving;
+
+static void on_end_signal(void)
+{
+    qn_server_ask_stop(serving);
+}
+
+static void on_hangup(int signal)
+{
+    (void)signal;
+    qn_server_ask_reload(serving);
+}
+
+static void catch_hangup(bool on)
+{
+    struct sigaction action = {.sa_handler = on ? on_hangup : SIG_DFL};
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGHUP, &action, NULL);
+}
+
+/* ---- the command ---- */
+
+static int run(serve *v)
+{
+    qn_server *server = NULL;
+    qn_status status = qn_server_open(&server, &v->config);
+    if (status)
+        return qn_cli_fail_status(v->cli, status, NULL);
+    serving = server;
+    qn_cli_watch_server(on_end_signal);
+    catch_hangup(true);
+    int code = qn_server_run(server);
+    catch_hangup(false);
+    qn_cli_watch_server(NULL);
+    qn_server_free(server);
+    return code;
+}
+
+static void print_setting(void *data, const char *name, const char *value,
+                          const char *origin)
+{
+    qn_buf *out = data;
+    bool own = !strncmp(name, "serve.", 6);
+    if (own)
+        name += 6;
+    if (own || !strchr(name, '.'))
+        qn_buf_printf(out, "%-24s %-24s %s\n", name, value, origin);
+}
+
+static int print_config(const serve *v)
+{
+    qn_buf out = QN_BUF_INIT;
+    qn_status status = qn_config_describe(v->cli, print_setting, &out);
+    if (status) {
+        qn_buf_free(&out);
+        return qn_cli_fail_status(v->cli, status, NULL);
+    }
+    return qn_out_buffer(v->cli, &out);
+}
+
+/* Everything but listening. */
+static int check(serve *v)
+{
+    quern_model *model = NULL;
+    int code = admit(v);
+    if (!code)
+        code = qn_cli_load(v->cli, v->ref, &model);
+    if (!code)
+        quern_model_free(model);
+    return code;
+}
+
+int qn_cli_serve(qn_cli *cli)
+{
+    serve v = {.cli = cli, .ref = cli->args.words[0]};
+    v.config.data = &v;
+    v.config.load = load;
+    v.config.defaults = set_defaults;
+    v.config.ready = on_ready;
+    qn_status status = read_flags(&v);
+    choose_id(&v);
+    int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
+    bool show = flag_of(&v, QN_FLAG_PRINT_CONFIG)->on;
+    if (!code && show)
+        code = print_config(&v);
+    if (!code && flag_of(&v, QN_FLAG_SERVE_CHECK)->on)
+        code = check(&v);
+    else if (!code && !show)
+        code = run(&v);
+    qn_keys_free(&v.config.keys);
+    qn_free((void *)v.config.allowed_hosts);
+    qn_free((void *)v.config.origins);
+    return code;
+}

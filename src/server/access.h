@@ -1,0 +1,34 @@
+/* access.h: a line for each request, without what was asked and answered. */
+#ifndef QN_SERVER_ACCESS_H
+#define QN_SERVER_ACCESS_H
+
+#include "base/buf.h"
+
+#include <quern/quern.h>
+
+typedef struct qn_access_log {
+    bool json;
+    quern_log_level level;
+    const char *path; /* NULL: stderr */
+    int fd;           /* -1: none */
+} qn_access_log;
+
+/* What a line tells.  Numbers below 0 and NULL are left out. */
+typedef struct qn_access_line {
+    double time; /* seconds since 1970 */
+    const char *request_id, *key, *route, *peer, *model, *finish, *error;
+    int status;
+    int64_t prompt_tokens, cached_tokens, completion_tokens;
+    double queue_ms, ttft_ms, total_ms;
+    double accept_rate;
+    bool left; /* the client did not get all of it */
+} qn_access_line;
+
+/* Opens the file, if one is named; QN_E_IO. */
+qn_status qn_access_open(qn_access_log *log);
+void qn_access_close(qn_access_log *log);
+void qn_access_write(const qn_access_log *log, const qn_access_line *line);
+/* The line as text, for both forms; what clients say is spelled out. */
+void qn_access_format(qn_buf *out, const qn_access_line *line, bool json);
+
+#endif

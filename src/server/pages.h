@@ -1,0 +1,20 @@
+/* pages.h: routes that answer at once, on the loop's thread.  `id` is the piece
+ * of the path that stands for {id}, as it was sent. */
+#ifndef QN_SERVER_PAGES_H
+#define QN_SERVER_PAGES_H
+
+#include "base/bytes.h"
+
+struct qn_server;
+struct qn_exchange;
+
+void qn_page_health(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_models(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_model(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_metrics(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_fit(struct qn_server *s, struct qn_exchange *x, qn_str id);
+/* Loading and unloading need several models. */
+void qn_page_single_model(struct qn_server *s, struct qn_exchange *x,
+                          qn_str id);
+
+#endif

@@ -1,0 +1,647 @@
+/* turn.c: see turn.h. */
+#include "turn.h"
+
+#include "base/alloc.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <sys/random.h>
+
+enum { OUT_LIMIT = 256 << 10 };
+
+typedef enum turn_state {
+    TURN_READING, /* a worker has it */
+    TURN_WAITING, /* in the queue, with none of its rows begun */
+    TURN_RUNNING,
+    TURN_OVER /* the reply is made, or nobody waits for it */
+} turn_state;
+
+/* One request of a call. */
+typedef struct row {
+    quern_job *job; /* NULL: not begun, or done */
+    bool done;
+    uint64_t kv; /* reserved */
+    double last; /* when it gave tokens */
+    quern_result result;
+} row;
+
+typedef struct qn_turn {
+    qn_place place; /* first: a place is its turn */
+    qn_task task;
+    qn_work work;
+    struct qn_turn *next, *before;
+    qn_server *s;
+    qn_exchange *x; /* NULL: the client is gone */
+    const qn_route *route;
+    turn_state state;
+    char request_id[QN_REQUEST_ID_SIZE];
+    double came, waited_from, wrote;
+
+    /* The worker's until it hands the turn back. */
+    qn_buf body;
+    qn_api_head head;
+    qn_api_call call;
+    qn_api_error error;
+    bool good;
+    qn_buf made; /* the reply, of calls that need no turn */
+
+    row *rows;
+    size_t begun, done;
+    qn_api_stream stream;
+    bool streaming;
+    /* For the log. */
+    double first_token; /* seconds after it came; 0: none */
+    int64_t prompt, cached, completion, drafted, accepted;
+    double queued; /* seconds */
+    const char *finish, *failure;
+} qn_turn;
+
+static qn_turn *turn_of_task(qn_task *task)
+{
+    return (qn_turn *)((char *)task - offsetof(qn_turn, task));
+}
+
+static qn_turn *turn_of_work(qn_work *work)
+{
+    return (qn_turn *)((char *)work - offsetof(qn_turn, work));
+}
+
+static void pump(qn_server *s);
+
+/* ---- letting go ---- */
+
+static size_t in_flight(const qn_turn *t)
+{
+    return t->begun - t->done;
+}
+
+static void free_turn(qn_turn *t)
+{
+    qn_server *s = t->s;
+    qn_loop_withdraw(s->loop, &t->task);
+    if (t->before)
+        t->before->next = t->next;
+    else
+        s->turns = t->next;
+    if (t->next)
+        t->next->before = t->before;
+    if (t->route->protocol->clear)
+        t->route->protocol->clear(&t->stream);
+    for (size_t i = 0; t->rows && i < t->call.count; i++)
+        quern_result_free(&t->rows[i].result);
+    qn_free(t->rows);
+    qn_api_call_free(&t->call);
+    qn_buf_free(&t->body);
+    qn_buf_free(&t->made);
+    qn_free(t);
+}
+
+/* Nothing more comes of a turn: what waits is taken back, what runs is told to
+ * end. */
+static void give_up(qn_turn *t)
+{
+    qn_server *s = t->s;
+    if (t->state == TURN_READING)
+        return; /* the worker hands it back first */
+    qn_queue_remove(&s->queue, &t->place);
+    t->state = TURN_OVER;
+    for (size_t i = 0; t->rows && i < t->call.count; i++)
+        if (t->rows[i].job)
+            quern_job_cancel(t->rows[i].job);
+}
+
+/* Frees a turn that nothing holds any more. */
+static void settle(qn_turn *t)
+{
+    if (!t->x && t->state == TURN_OVER && !in_flight(t))
+        free_turn(t);
+}
+
+/* ---- replies ---- */
+
+static void add_headers(qn_turn *t)
+{
+    char text[32];
+    qn_exchange_header(t->x, "X-Quern-Model", t->s->config.model);
+    if (t->call.sampled) {
+        snprintf(text, sizeof text, "%llu", (unsigned long long)t->call.seed);
+        qn_exchange_header(t->x, "X-Quern-Seed", text);
+    }
+    if (t->call.ignored.size)
+        qn_exchange_header(t->x, "X-Quern-Ignored", t->call.ignored.data);
+}
+
+/* The turn ends with t->error. */
+static void fail(qn_turn *t)
+{
+    qn_buf out = QN_BUF_INIT;
+    t->failure = qn_api_code_name(t->error.code);
+    if (t->x && t->streaming) {
+        t->route->protocol->error(&t->stream, &t->error, &out);
+        qn_exchange_write(t->x, qn_buf_str(&out));
+        qn_exchange_close(t->x);
+        qn_exchange_finish(t->x);
+        qn_buf_free(&out);
+    } else if (t->x) {
+        qn_server_fail(t->s, t->x, &t->error);
+    }
+    give_up(t);
+}
+
+static void reply(qn_turn *t, qn_buf *body)
+{
+    t->state = TURN_OVER;
+    if (!t->x)
+        return;
+    add_headers(t);
+    qn_server_json(t->s, t->x, body);
+}
+
+/* All rows are done. */
+static void finish(qn_turn *t)
+{
+    qn_buf out = QN_BUF_INIT;
+    if (t->streaming) {
+        t->route->protocol->end(&t->stream, &out);
+        qn_exchange_write(t->x, qn_buf_str(&out));
+        qn_exchange_finish(t->x);
+        t->state = TURN_OVER;
+    } else {
+        size_t count = t->call.count;
+        quern_result *results = qn_calloc(count, sizeof *results);
+        for (size_t i = 0; results && i < count; i++)
+            results[i] = t->rows[i].result;
+        if (results)
+            t->route->protocol->answer(&out, &t->call, &t->head, results);
+        qn_free(results);
+        if (!results) {
+            qn_api_fail_memory(&t->error);
+            fail(t);
+        } else {
+            reply(t, &out);
+        }
+    }
+    qn_buf_free(&out);
+}
+
+/* ---- events ---- */
+
+static bool has_room(const qn_turn *t, const qn_buf *out)
+{
+    return !t->x || !t->call.stream || t->state == TURN_OVER ||
+           qn_exchange_pending(t->x) + out->size < OUT_LIMIT;
+}
+
+static void begin_stream(qn_turn *t, qn_buf *out)
+{
+    add_headers(t);
+    qn_exchange_header(t->x, "Cache-Control", "no-cache");
+    qn_exchange_stream(t->x, "text/event-stream");
+    t->streaming = true;
+    t->route->protocol->begin(&t->stream, out);
+}
+
+static void note_tokens(qn_turn *t, row *r)
+{
+    double now = qn_server_now();
+    if (!t->first_token) {
+        t->first_token = now - t->came;
+        qn_metrics_time(&t->s->metrics, QN_TIMING_TTFT, t->first_token);
+    } else if (r->last > 0) {
+        qn_metrics_time(&t->s->metrics, QN_TIMING_INTER_TOKEN, now - r->last);
+    }
+    r->last = now;
+}
+
+static void note_result(qn_turn *t, const quern_result *r)
+{
+    uint64_t *counters = t->s->metrics.counters;
+    counters[QN_COUNTER_PROMPT_TOKENS] += (uint64_t)r->prompt_tokens;
+    counters[QN_COUNTER_CACHED_TOKENS] += (uint64_t)r->cached_tokens;
+    counters[QN_COUNTER_COMPLETION_TOKENS] += (uint64_t)r->completion_tokens;
+    counters[QN_COUNTER_SPEC_DRAFTED] += (uint64_t)r->drafted;
+    counters[QN_COUNTER_SPEC_ACCEPTED] += (uint64_t)r->accepted;
+    t->prompt += r->prompt_tokens;
+    t->cached += r->cached_tokens;
+    t->completion += r->completion_tokens;
+    t->drafted += r->drafted;
+    t->accepted += r->accepted;
+    t->finish = quern_finish_name(r->finish);
+}
+
+/* A job has told its end. */
+static void end_row(qn_turn *t, row *r)
+{
+    qn_server *s = t->s;
+    quern_error error;
+    quern_status status = quern_job_result(r->job, &r->result, &error);
+    quern_job_free(r->job);
+    r->job = NULL;
+    r->done = true;
+    t->done++;
+    s->rows--;
+    s->kv_used -= r->kv;
+    note_result(t, &r->result);
+    int64_t served = r->result.prompt_tokens - r->result.cached_tokens +
+                     r->result.completion_tokens;
+    qn_queue_charge(&s->queue, t->place.lane, (uint64_t)served);
+    if (!in_flight(t)) {
+        s->running--;
+        qn_queue_end(&s->queue, t->place.lane);
+    }
+    if (status && t->state == TURN_RUNNING) {
+        qn_api_fail_runtime(&t->error, &error);
+        fail(t);
+    }
+}
+
+static void take_event(qn_turn *t, size_t index, const quern_event *event,
+                       qn_buf *out)
+{
+    row *r = &t->rows[index];
+    bool failed = event->type == QUERN_EVENT_DONE && event->error->status;
+    if (event->type == QUERN_EVENT_TEXT || event->type == QUERN_EVENT_REASONING)
+        note_tokens(t, r);
+    if (t->x && t->call.stream && t->state == TURN_RUNNING && !failed) {
+        if (!t->streaming)
+            begin_stream(t, out);
+        t->route->protocol->event(&t->stream, index, event,
+                                  1e3 * (qn_server_now() - t->came), out);
+    }
+}
+
+static void flush(qn_turn *t, qn_buf *out)
+{
+    if (t->x && out->size && t->state == TURN_RUNNING) {
+        qn_exchange_write(t->x, qn_buf_str(out));
+        t->wrote = qn_server_now();
+    }
+    qn_buf_free(out);
+}
+
+static void take_events(qn_turn *t)
+{
+    qn_buf out = QN_BUF_INIT;
+    quern_event event;
+    bool ended = false;
+    for (size_t i = 0; t->rows && i < t->call.count; i++) {
+        row *r = &t->rows[i];
+        while (r->job && has_room(t, &out) &&
+               quern_job_next(r->job, 0, &event)) {
+            take_event(t, i, &event, &out);
+            if (event.type != QUERN_EVENT_DONE)
+                continue;
+            ended = true;
+            flush(t, &out);
+            end_row(t, r);
+        }
+    }
+    flush(t, &out);
+    if (t->state == TURN_RUNNING && t->done == t->call.count)
+        finish(t);
+    qn_server *s = t->s;
+    settle(t);
+    if (ended)
+        pump(s);
+}
+
+/* ---- running ---- */
+
+/* On the model's thread. */
+static void on_wake(void *data)
+{
+    qn_turn *t = data;
+    qn_loop_post(t->s->loop, &t->task);
+}
+
+static uint64_t kv_of(const qn_server *s, const quern_request *r)
+{
+    int64_t tokens = (int64_t)r->id_count + r->max_tokens;
+    if (tokens > s->info.ctx)
+        tokens = s->info.ctx;
+    return (uint64_t)tokens * s->kv_per_token;
+}
+
+static void begin_row(qn_turn *t)
+{
+    qn_server *s = t->s;
+    quern_error error;
+    row *r = &t->rows[t->begun];
+    quern_request *request = &t->call.requests[t->begun];
+    request->wake = on_wake;
+    request->wake_data = t;
+    request->unread_limit = OUT_LIMIT;
+    if (quern_submit(&r->job, s->model, NULL, request, &error)) {
+        qn_api_fail_runtime(&t->error, &error);
+        fail(t);
+        return;
+    }
+    if (!in_flight(t)) {
+        s->running++;
+        qn_queue_begin(&s->queue, t->place.lane);
+    }
+    t->begun++;
+    r->kv = kv_of(s, request);
+    s->kv_used += r->kv;
+    s->rows++;
+}
+
+static void leave_queue(qn_turn *t)
+{
+    t->state = TURN_RUNNING;
+    t->queued = qn_server_now() - t->waited_from;
+    qn_metrics_time(&t->s->metrics, QN_TIMING_QUEUE, t->queued);
+}
+
+/* Begins rows as long as there is room for the one whose turn it is. */
+static void pump(qn_server *s)
+{
+    while (s->rows < (size_t)s->config.parallel) {
+        qn_turn *t = (qn_turn *)qn_queue_next(&s->queue, 0);
+        if (!t || t->begun == t->call.count)
+            return;
+        uint64_t kv = kv_of(s, &t->call.requests[t->begun]);
+        if (s->rows && s->kv_used + kv > s->config.kv_budget)
+            return;
+        if (t->state == TURN_WAITING)
+            leave_queue(t);
+        begin_row(t);
+        if (t->state == TURN_OVER || t->begun == t->call.count)
+            qn_queue_remove(&s->queue, &t->place);
+        settle(t);
+    }
+}
+
+/* ---- reading ---- */
+
+static void embed(qn_turn *t)
+{
+    quern_error error;
+    quern_embeddings made = {0};
+    qn_api_call *call = &t->call;
+    t->good = !quern_embed(t->s->model, call->inputs, call->input_count,
+                           &call->embed, &made, &error);
+    if (t->good)
+        t->route->protocol->embeddings(&t->made, call, &t->head, &made);
+    else
+        qn_api_fail_runtime(&t->error, &error);
+    quern_embeddings_free(&made);
+}
+
+static bool check_model(qn_turn *t)
+{
+    const qn_server_config *c = &t->s->config;
+    if (!c->strict_model || !t->call.model || !strcmp(t->call.model, c->model))
+        return true;
+    return qn_api_fail(&t->error, QN_API_MODEL_NOT_FOUND, "model",
+                       "there is no such model here; there is '%s'", c->model);
+}
+
+static bool check_kv(qn_turn *t)
+{
+    qn_server *s = t->s;
+    for (size_t i = 0; i < t->call.count; i++) {
+        uint64_t kv = kv_of(s, &t->call.requests[i]);
+        if (kv > s->config.kv_budget)
+            return qn_api_fail(
+                &t->error, QN_API_KV_BUDGET_EXCEEDED, NULL,
+                "prompt and answer need %llu bytes of KV cache, and this "
+                "server has %llu",
+                (unsigned long long)kv,
+                (unsigned long long)s->config.kv_budget);
+    }
+    return true;
+}
+
+/* On a worker's thread. */
+static void read_call(qn_work *work)
+{
+    qn_turn *t = turn_of_work(work);
+    const qn_api_protocol *p = t->route->protocol;
+    qn_server *s = t->s;
+    t->good = p->parse(&t->call, qn_buf_str(&t->body), &s->facts, &t->error) &&
+              check_model(t) &&
+              p->prepare(&t->call, &s->api, &t->head, &t->error) && check_kv(t);
+    qn_buf_free(&t->body);
+    if (t->good && t->call.kind == QN_API_EMBED)
+        embed(t);
+    qn_loop_post(s->loop, &t->task);
+}
+
+/* A worker has read the call. */
+static void take_call(qn_turn *t)
+{
+    qn_server *s = t->s;
+    t->state = TURN_WAITING;
+    if (!t->good) {
+        fail(t);
+    } else if (t->call.kind == QN_API_EMBED) {
+        reply(t, &t->made);
+    } else if (t->call.kind == QN_API_ANSWERED) {
+        reply(t, &t->call.body);
+    } else if (t->x) {
+        t->rows = qn_calloc(t->call.count, sizeof *t->rows);
+        t->stream.call = &t->call;
+        t->stream.head = &t->head;
+        t->waited_from = qn_server_now();
+        if (!t->rows) {
+            qn_api_fail_memory(&t->error);
+            fail(t);
+        }
+    }
+    if (!t->x)
+        t->state = TURN_OVER;
+    if (t->state != TURN_WAITING) {
+        settle(t);
+        return;
+    }
+    qn_queue_add(&s->queue, &t->place);
+    pump(s);
+}
+
+/* Whether a call may wait. */
+static bool admit(qn_turn *t)
+{
+    qn_server *s = t->s;
+    const qn_server_config *c = &s->config;
+    bool full = s->queue.count >= (size_t)c->max_queue &&
+                (s->queue.count || s->rows >= (size_t)c->parallel);
+    if (full)
+        return qn_api_fail(&t->error, QN_API_SERVER_OVERLOADED, NULL,
+                           "%d requests wait already", (int)s->queue.count);
+    size_t own = 0;
+    for (qn_turn *other = s->turns; c->key_parallel && other;
+         other = other->next)
+        own += other != t && other->place.lane == t->place.lane &&
+               other->state != TURN_OVER;
+    if (c->key_parallel && own >= (size_t)c->key_parallel)
+        return qn_api_fail(&t->error, QN_API_RATE_LIMIT_EXCEEDED, NULL,
+                           "this key has %zu requests already, and may have "
+                           "%d",
+                           own, c->key_parallel);
+    return true;
+}
+
+static void on_task(qn_task *task)
+{
+    qn_turn *t = turn_of_task(task);
+    if (t->state != TURN_READING) {
+        take_events(t);
+        return;
+    }
+    if (t->good && t->call.kind == QN_API_GENERATE && t->x)
+        t->good = admit(t);
+    take_call(t);
+}
+
+/* ---- beginning ---- */
+
+static void fill_head(qn_turn *t)
+{
+    qn_server *s = t->s;
+    uint64_t random[3] = {0};
+    ssize_t n = getrandom(random, sizeof random, 0);
+    (void)n;
+    snprintf(t->request_id, sizeof t->request_id, "%s", t->x->request_id);
+    t->head = (qn_api_head){.created = (int64_t)qn_server_time(),
+                            .random = {random[0], random[1]},
+                            .seed = random[2] >> 1,
+                            .request_id = t->request_id,
+                            .model = s->config.model,
+                            .fingerprint = s->fingerprint};
+}
+
+void qn_turn_begin(qn_server *s, qn_exchange *x, const qn_route *route)
+{
+    qn_api_error error;
+    qn_turn *t = qn_calloc(1, sizeof *t);
+    if (!t) {
+        qn_api_fail_memory(&error);
+        qn_server_fail(s, x, &error);
+        return;
+    }
+    t->s = s;
+    t->x = x;
+    t->route = route;
+    t->came = t->wrote = x->began;
+    t->task.run = on_task;
+    t->work.run = read_call;
+    t->body = x->body;
+    x->body = QN_BUF_INIT;
+    x->owner = t;
+    t->place.lane = (size_t)(qn_server_key(s, x) + 1);
+    fill_head(t);
+    t->next = s->turns;
+    if (s->turns)
+        s->turns->before = t;
+    s->turns = t;
+    if (qn_workers_add(s->workers, &t->work)) {
+        qn_api_fail_memory(&t->error);
+        take_call(t);
+    }
+}
+
+void qn_turn_drained(qn_exchange *x)
+{
+    qn_turn *t = x->owner;
+    /* Not here: the library is in the middle of writing. */
+    if (t)
+        qn_loop_post(t->s->loop, &t->task);
+}
+
+/* ---- the end ---- */
+
+static void note_service(qn_server *s, double seconds)
+{
+    s->service = s->service ? 0.8 * s->service + 0.2 * seconds : seconds;
+}
+
+static void log_turn(const qn_turn *t, qn_access_line *line)
+{
+    line->finish = t->failure ? NULL : t->finish;
+    line->error = t->failure;
+    line->model = t->s->config.model;
+    if (!t->begun)
+        return;
+    line->prompt_tokens = t->prompt;
+    line->cached_tokens = t->cached;
+    line->completion_tokens = t->completion;
+    line->queue_ms = 1e3 * t->queued;
+    if (t->first_token)
+        line->ttft_ms = 1e3 * t->first_token;
+    if (t->drafted)
+        line->accept_rate = (double)t->accepted / (double)t->drafted;
+}
+
+void qn_turn_exchange_end(qn_exchange *x, qn_exchange_end how,
+                          qn_access_line *line)
+{
+    qn_turn *t = x->owner;
+    t->x = NULL;
+    x->owner = NULL;
+    log_turn(t, line);
+    if (how == QN_EXCHANGE_DONE && t->begun && !t->failure)
+        note_service(t->s, qn_server_now() - t->came);
+    give_up(t);
+    /* Events that a slow reader held up are of no use now. */
+    if (in_flight(t))
+        qn_loop_post(t->s->loop, &t->task);
+    settle(t);
+}
+
+/* ---- time ---- */
+
+static void end_with(qn_turn *t, qn_api_code code, const char *why)
+{
+    qn_api_fail(&t->error, code, NULL, "%s", why);
+    fail(t);
+}
+
+static void ping(qn_turn *t, double now)
+{
+    qn_buf out = QN_BUF_INIT;
+    if (t->route->protocol->ping && !qn_exchange_pending(t->x))
+        t->route->protocol->ping(&t->stream, &out);
+    flush(t, &out);
+    t->wrote = now;
+}
+
+static void tick(qn_turn *t, double now)
+{
+    const qn_server_config *c = &t->s->config;
+    if (!t->x || t->state == TURN_READING || t->state == TURN_OVER)
+        return;
+    if (c->request_timeout > 0 && now - t->came >= c->request_timeout)
+        end_with(t, QN_API_TIMEOUT, "the request took too long");
+    else if (t->state == TURN_WAITING && c->queue_timeout > 0 &&
+             now - t->waited_from >= c->queue_timeout)
+        end_with(t, QN_API_QUEUE_TIMEOUT,
+                 "the request waited too long for its turn");
+    else if (t->streaming && c->ping > 0 && now - t->wrote >= c->ping)
+        ping(t, now);
+}
+
+void qn_turns_tick(qn_server *s, double now)
+{
+    /* A turn with an exchange is not freed here. */
+    for (qn_turn *t = s->turns; t; t = t->next)
+        tick(t, now);
+}
+
+void qn_turns_end(qn_server *s, qn_api_code code, const char *why)
+{
+    for (qn_turn *t = s->turns; t; t = t->next)
+        if (t->x && t->state != TURN_READING && t->state != TURN_OVER)
+            end_with(t, code, why);
+}
+
+void qn_turns_drop(qn_server *s)
+{
+    /* No thread has one any more, and no client. */
+    while (s->turns) {
+        qn_turn *t = s->turns;
+        for (size_t i = 0; t->rows && i < t->call.count; i++)
+            quern_job_free(t->rows[i].job);
+        free_turn(t);
+    }
+}
