@@ -451,7 +451,8 @@ static void learn_model(qn_server *s)
                             .model = s->model,
                             .ctx = s->info.ctx,
                             .default_max_tokens = c->default_max_tokens,
-                            .drafts = c->drafts};
+                            .drafts = c->drafts,
+                            .sampling = &s->defaults.sampling};
 }
 
 static void on_loaded(qn_task *task)
