@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers check-arm bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm bench-kv bench-text fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm bench-kv bench-text fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -30,6 +30,17 @@ check-differential: build
 # The kernels and their tests for aarch64, under qemu-user.
 check-arm:
 	@scripts/check-arm.sh $(BUILD)/arm
+
+# Tokenizers beside those of their authors (docs/tokenizers.md), TOKENIZER_TEXTS
+# random texts for each kind and splitter; half an hour.
+TOKENIZER_TEXTS ?= 20000
+TOKENIZER_SEED ?= 1
+TOKENIZER_ARGS = --count $(TOKENIZER_TEXTS) --seed $(TOKENIZER_SEED)
+check-tokenizers: deps
+	venv=$$(scripts/venv.sh) && \
+	  "$$venv/bin/python" tests/tools/compare_tokenizers.py $(TOKENIZER_ARGS) --kinds && \
+	  "$$venv/bin/python" tests/tools/compare_splitters.py $(TOKENIZER_ARGS) && \
+	  "$$venv/bin/python" tests/tools/compare_gguf_tokenizers.py $(TOKENIZER_ARGS)
 
 # The unit tests under ASan + UBSan, then under TSan.
 check-sanitizers: deps

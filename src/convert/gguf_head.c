@@ -134,6 +134,32 @@ static void put_head_size(head *h, int32_t dim)
 
 /* ---- the tokenizer ---- */
 
+/* The rule whose expressions are those of the steps before the last one. */
+static const qn_split_rule *rule_of(const qn_json *list)
+{
+    size_t count;
+    const qn_split_rule *rules = qn_split_rules(&count);
+    for (size_t r = 0; r < count; r++) {
+        uint32_t n = 0;
+        qn_str pattern, behavior;
+        while (
+            n + 1 < list->count && n < QN_SPLIT_PATTERNS &&
+            rules[r].patterns[n] &&
+            qn_json_as_str(
+                qn_json_get(qn_json_get(&list->items[n], "pattern"), "Regex"),
+                &pattern) &&
+            qn_json_as_str(qn_json_get(&list->items[n], "behavior"),
+                           &behavior) &&
+            qn_str_is(behavior, "Isolated") &&
+            qn_str_is(pattern, rules[r].patterns[n]))
+            n++;
+        bool all = n == QN_SPLIT_PATTERNS || !rules[r].patterns[n];
+        if (all && n + 1 == list->count)
+            return &rules[r];
+    }
+    return NULL;
+}
+
 /* The name of the splitter, or an empty one. */
 static qn_str splitter_of(const qn_json *root)
 {
@@ -155,6 +181,8 @@ static qn_str splitter_of(const qn_json *root)
                        &pattern) &&
         list && list->count == 2)
         rule = qn_split_rule_for(pattern);
+    if (!rule && list && qn_str_is(type, "Split"))
+        rule = rule_of(list);
     return rule ? qn_str_of(rule->name) : QN_STR("");
 }
 

@@ -247,13 +247,12 @@ static void write_split(qn_json_writer *w, const char *regex)
     qn_json_write_object_end(w);
 }
 
-static qn_status write_splitter(qn_json_writer *w, qn_str pre)
+static void write_splitter(qn_json_writer *w, const qn_splitter *splitter)
 {
-    const qn_split_rule *rule = qn_split_rule_named(pre);
-    if (!rule)
-        return qn_fail(QN_E_UNSUPPORTED, "splitter '%.*s' is not supported",
-                       (int)(pre.size < 64 ? pre.size : 64), pre.data);
-    bool gpt2 = qn_str_is(pre, "gpt-2"), smollm = qn_str_is(pre, "smollm");
+    const qn_split_rule *rule =
+        qn_split_rule_named(qn_str_of(splitter->rule_name));
+    bool gpt2 = !strcmp(rule->name, "gpt-2");
+    bool smollm = !strcmp(rule->name, "smollm");
     qn_json_write_key(w, "pre_tokenizer");
     begin(w, "Sequence");
     qn_json_write_key(w, "pretokenizers");
@@ -269,7 +268,6 @@ static qn_status write_splitter(qn_json_writer *w, qn_str pre)
     write_byte_level(w, gpt2 || smollm);
     qn_json_write_array_end(w);
     qn_json_write_object_end(w);
-    return QN_OK;
 }
 
 static qn_status write_gpt2(qn_json_writer *w, const vocabulary *v)
@@ -277,20 +275,21 @@ static qn_status write_gpt2(qn_json_writer *w, const vocabulary *v)
     qn_str pre = QN_STR("default");
     const qn_gguf_value *merges = qn_gguf_get(v->source->gguf, KEY("merges"));
     qn_gguf_get_str(v->source->gguf, KEY("pre"), &pre);
-    /* As the reader of the metadata has it. */
-    bool whole = qn_str_is(pre, "llama-bpe") || qn_str_is(pre, "tekken");
+    const qn_splitter *splitter = qn_splitter_named(pre);
+    if (!splitter)
+        return qn_fail(QN_E_UNSUPPORTED, "splitter '%.*s' is not supported",
+                       (int)(pre.size < 64 ? pre.size : 64), pre.data);
     if (!merges || merges->type != QN_GGUF_ARRAY ||
         merges->as.array.item != QN_GGUF_STRING)
         return qn_fail(QN_E_FORMAT, KEY("merges") ": expected strings");
     qn_json_write_key(w, "normalizer");
     qn_json_write_null(w);
-    qn_status status = write_splitter(w, pre);
-    write_frame(w, v, whole);
+    write_splitter(w, splitter);
+    write_frame(w, v, splitter->add_bos);
     qn_json_write_key(w, "decoder");
     write_byte_level(w, true);
-    begin_bpe(w, NULL, false, whole);
-    if (!status)
-        status = write_vocab(w, v);
+    begin_bpe(w, NULL, false, splitter->ignore_merges);
+    qn_status status = write_vocab(w, v);
     qn_json_write_key(w, "merges");
     qn_json_write_array(w);
     for (size_t i = 0; i < merges->as.array.count; i++)

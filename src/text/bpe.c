@@ -351,17 +351,6 @@ static void add_fallback(const qn_bpe *bpe, symbols *s, qn_str text)
         add_symbol(s, bpe->bytes[(uint8_t)text.data[i]]);
 }
 
-static void split_bytes(const qn_bpe *bpe, symbols *s, qn_str word)
-{
-    for (size_t i = 0; i < word.size; i++) {
-        int32_t id = bpe->bytes[(uint8_t)word.data[i]];
-        if (id >= 0)
-            add_symbol(s, id);
-        else
-            add_unknown(bpe, s);
-    }
-}
-
 /* One character with the affixes that its place asks for. */
 static qn_str with_affixes(const qn_bpe *bpe, qn_buf *buf, qn_str c, bool first,
                            bool last)
@@ -376,6 +365,29 @@ static qn_str with_affixes(const qn_bpe *bpe, qn_buf *buf, qn_str c, bool first,
     if (suffix)
         qn_buf_add_str(buf, qn_buf_str(&bpe->suffix));
     return qn_buf_str(buf);
+}
+
+/* Each byte is a symbol, whose spelling takes affixes. */
+static qn_status split_bytes(const qn_bpe *bpe, const qn_vocab *vocab,
+                             qn_buf *buf, symbols *s, qn_str word)
+{
+    bool plain = !bpe->prefix.size && !bpe->suffix.size;
+    for (size_t i = 0; i < word.size; i++) {
+        uint8_t byte = (uint8_t)word.data[i];
+        int32_t id = bpe->bytes[byte];
+        if (!plain) {
+            char text[2];
+            int size = qn_bytelevel_spell(byte, text);
+            qn_str spelled = {text, (size_t)size};
+            id = qn_vocab_find_model(
+                vocab, with_affixes(bpe, buf, spelled, !i, i + 1 == word.size));
+        }
+        if (id >= 0)
+            add_symbol(s, id);
+        else
+            add_unknown(bpe, s);
+    }
+    return qn_buf_status(buf);
 }
 
 static qn_status split_chars(const qn_bpe *bpe, const qn_vocab *vocab,
@@ -539,13 +551,11 @@ static qn_status merge_word(const qn_bpe *bpe, const qn_vocab *vocab,
     if (status)
         return status;
     symbols s = {.data = scratch->symbols};
-    if (bpe->byte_level) {
-        split_bytes(bpe, &s, word);
-    } else {
-        status = split_chars(bpe, vocab, &scratch->text, &s, word);
-        if (status)
-            return status;
-    }
+    status = bpe->byte_level
+                 ? split_bytes(bpe, vocab, &scratch->text, &s, word)
+                 : split_chars(bpe, vocab, &scratch->text, &s, word);
+    if (status)
+        return status;
     if (s.count <= SHORT_WORD)
         return merge_short(bpe, out, s.data, s.count);
     return merge_long(bpe, scratch, out, s.count);

@@ -14,6 +14,7 @@
 #include "bpe.h"
 #include "fallback.h"
 #include "find.h"
+#include "regex.h"
 #include "unicode.h"
 
 enum { STEPS_MAX = 16 };
@@ -28,7 +29,8 @@ typedef struct kind {
     qn_status (*add)(qn_decode_run *run, size_t at, qn_str token);
     /* Hands on what is held; NULL: nothing ever is. */
     qn_status (*finish)(qn_decode_run *run, size_t at);
-    /* What becomes of a token alone; false: it is handed on as it is. */
+    /* Appends what becomes of a token alone; false: it is handed on as it is.
+     * NULL: so is every one. */
     bool (*bytes)(const step *s, qn_buf *out, qn_str token);
     bool fuses;        /* hands on pieces of one token */
     bool takes_pieces; /* can take such pieces */
@@ -39,6 +41,7 @@ struct step {
     bool pieces;             /* takes pieces of one token */
     char *pattern, *content; /* owned */
     size_t pattern_size, content_size;
+    qn_regex *regex;    /* Replace: instead of the pattern; owned */
     size_t start, stop; /* Strip */
     bool drop_first;    /* Metaspace */
     bool cleanup;       /* WordPiece */
@@ -203,12 +206,15 @@ static qn_status parse_replace(step *s, const qn_json *value,
         return status;
     const qn_json *pattern = qn_json_get(value, "pattern");
     const qn_jpath *place = QN_JPATH_KEY(at, "pattern");
-    if (qn_json_get(pattern, "Regex"))
-        return qn_jpath_fail(QN_JPATH_KEY(place, "Regex"), QN_E_UNSUPPORTED,
-                             "a decoder with a regular expression is not "
-                             "supported");
-    qn_str text;
-    status = qn_jpath_need_str(place, pattern, "String", &text);
+    qn_str text = QN_STR("");
+    status = qn_jpath_str(place, pattern, "Regex", &text);
+    if (!status && text.size) {
+        status = qn_regex_new(&s->regex, text);
+        return status ? qn_jpath_where(QN_JPATH_KEY(place, "Regex"), status)
+                      : QN_OK;
+    }
+    if (!status)
+        status = qn_jpath_need_str(place, pattern, "String", &text);
     return status ? status : keep(&s->pattern, &s->pattern_size, text);
 }
 
@@ -227,8 +233,38 @@ static void add_replaced(qn_buf *out, qn_str text, qn_str from, qn_str to)
     qn_buf_add(out, p, (size_t)(end - p));
 }
 
+/* The same for each match of the step's expression. */
+static qn_status add_matched(qn_buf *out, const step *s, qn_str text)
+{
+    qn_regex_run *run = NULL;
+    qn_regex_scan scan = {0};
+    qn_status status = qn_regex_run_new(&run, s->regex, text.size);
+    size_t at = 0, begin, end;
+    /* An empty token has no matches. */
+    bool found = !status && text.size;
+    while (found) {
+        status = qn_regex_next(run, text, &scan, &found, &begin, &end);
+        if (status || !found)
+            break;
+        qn_buf_add(out, text.data + at, begin - at);
+        qn_buf_add(out, s->content, s->content_size);
+        at = end;
+    }
+    qn_buf_add(out, text.data + at, text.size - at);
+    qn_regex_run_free(run);
+    return status;
+}
+
 static bool replace_bytes(const step *s, qn_buf *out, qn_str token)
 {
+    /* A token on which the search fails is text as it stands. */
+    if (s->regex && !out->failed) {
+        size_t before = out->size;
+        bool good = !add_matched(out, s, token);
+        if (!good)
+            qn_buf_truncate(out, before);
+        return good;
+    }
     add_replaced(out, token, (qn_str){s->pattern, s->pattern_size},
                  (qn_str){s->content, s->content_size});
     return true;
@@ -236,10 +272,13 @@ static bool replace_bytes(const step *s, qn_buf *out, qn_str token)
 
 static qn_status replace_add(qn_decode_run *run, size_t at, qn_str token)
 {
+    const step *s = &run->decoder->steps[at];
     qn_buf *result = &run->states[at].result;
     qn_buf_clear(result);
-    replace_bytes(&run->decoder->steps[at], result, token);
-    return pass_result(run, at);
+    qn_status status = s->regex ? add_matched(result, s, token) : QN_OK;
+    if (!s->regex)
+        replace_bytes(s, result, token);
+    return status ? status : pass_result(run, at);
 }
 
 /* ---- Strip ---- */
@@ -660,6 +699,7 @@ void qn_decoder_free(qn_decoder *decoder)
     for (size_t i = 0; i < decoder->count; i++) {
         qn_free(decoder->steps[i].pattern);
         qn_free(decoder->steps[i].content);
+        qn_regex_free(decoder->steps[i].regex);
     }
     qn_free(decoder);
 }

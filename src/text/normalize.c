@@ -344,26 +344,17 @@ static qn_status replace_regex(const step *s, input in, qn_norm_text *out)
 {
     qn_regex_run *run = NULL;
     qn_status status = qn_regex_run_new(&run, s->regex, in.text.size);
-    size_t at = 0, from = 0, last_end = SIZE_MAX;
-    while (!status && from <= in.text.size) {
-        bool found;
-        size_t begin, end;
-        status = qn_regex_find(run, in.text, from, &found, &begin, &end);
+    qn_regex_scan scan = {0};
+    size_t at = 0, begin, end;
+    /* An empty text has no matches. */
+    bool found = !status && in.text.size;
+    while (found) {
+        status = qn_regex_next(run, in.text, &scan, &found, &begin, &end);
         if (status || !found)
             break;
-        /* An empty match right behind another one is none. */
-        if (begin != end || end != last_end) {
-            qn_norm_copy(out, in, at, begin);
-            qn_norm_emit(out, s->content, s->content_size, in, begin, end);
-            at = last_end = end;
-        }
-        from = end;
-        if (begin == end) { /* the search goes on a character later */
-            uint32_t code;
-            from += from < in.text.size
-                        ? (size_t)qn_uc_next(in.text.data + from, &code)
-                        : 1;
-        }
+        qn_norm_copy(out, in, at, begin);
+        qn_norm_emit(out, s->content, s->content_size, in, begin, end);
+        at = end;
     }
     if (!status)
         qn_norm_copy(out, in, at, in.text.size);

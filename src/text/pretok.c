@@ -167,23 +167,16 @@ static qn_status cut_by_regex(cutter *c, qn_regex_run *run, const char *text,
                               qn_word word)
 {
     qn_str part = {text + word.begin, word.end - word.begin};
-    for (size_t from = 0; from < part.size;) {
+    qn_regex_scan scan = {0};
+    while (scan.from < part.size) {
         bool found;
         size_t begin, end;
-        qn_status status = qn_regex_find(run, part, from, &found, &begin, &end);
+        qn_status status =
+            qn_regex_next(run, part, &scan, &found, &begin, &end);
+        if (!status && found)
+            status = add_match(c, word.begin + begin, word.begin + end);
         if (status || !found)
             return status;
-        status = add_match(c, word.begin + begin, word.begin + end);
-        if (status)
-            return status;
-        from = end;
-        if (begin == end && end < part.size) {
-            /* An empty match cuts; the search goes on a character later. */
-            uint32_t code;
-            from += (size_t)qn_uc_next(part.data + end, &code);
-        }
-        if (end == part.size)
-            break;
     }
     return QN_OK;
 }

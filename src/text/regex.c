@@ -6,12 +6,16 @@
  * characters, marks, decimal digits, connectors and the six numbers of
  * Latin-1, and \b goes by it; \d is decimal digits of any script; \h is a
  * hexadecimal digit.  ^ and $ match at every line.  A class inside a class
- * and && are refused: PCRE2 would take them for plain characters. */
+ * and &&, which PCRE2 would take for plain characters, become alternatives and
+ * lookaheads. */
 #include "regex.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "unicode.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -77,65 +81,218 @@ static qn_status refuse(const char *what)
                    what);
 }
 
-/* The escape at *at (its backslash) outside or inside a class. */
-static qn_status translate_escape(qn_buf *out, qn_str in, size_t *at,
-                                  bool in_class)
+/* Whether PCRE2 compiles that. */
+static bool compiles(const char *expression)
+{
+    int code;
+    PCRE2_SIZE offset;
+    pcre2_code *made =
+        pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED,
+                      PCRE2_UTF | PCRE2_UCP, &code, &offset, NULL);
+    pcre2_code_free(made);
+    return made != NULL;
+}
+
+/* \p{Name} at *at; false: it is no such thing.  A script is the characters of
+ * that script alone, where PCRE2 adds those that it shares with others. */
+static bool translate_property(qn_buf *out, qn_str in, size_t *at)
+{
+    static const char *const categories[][2] = {
+        {"Letter", "L"},      {"Mark", "M"},   {"Number", "N"},
+        {"Punctuation", "P"}, {"Symbol", "S"}, {"Separator", "Z"},
+        {"Other", "C"},
+    };
+    char name[48], tried[64];
+    const char *begin = in.data + *at + 3, *end;
+    size_t left = in.size - *at;
+    if (left < 4 || begin[-1] != '{' || !(end = memchr(begin, '}', left - 3)))
+        return false;
+    size_t not = *begin == '^', size = (size_t)(end - begin) - not ;
+    if (size >= sizeof name)
+        return false;
+    memcpy(name, begin + not, size);
+    name[size] = '\0';
+    if (size <= 2 || strspn(name, "abcdefghijklmnopqrstuvwxyz_"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != size)
+        return false;
+    const char *category = NULL;
+    for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
+        if (!strcmp(name, categories[i][0]))
+            category = categories[i][1];
+    snprintf(tried, sizeof tried, "\\p{sc:%s}", name);
+    if (!category && !compiles(tried))
+        return false;
+    qn_buf_printf(out, "\\%c{%s%s%s}", in.data[*at + 1], not ? "^" : "",
+                  category ? "" : "sc:", category ? category : name);
+    *at += (size_t)(end - (in.data + *at)) + 1;
+    return true;
+}
+
+/* The escape at *at (its backslash) outside of classes. */
+static void translate_escape(qn_buf *out, qn_str in, size_t *at)
 {
     char c = *at + 1 < in.size ? in.data[*at + 1] : '\0';
     const char *items = escape_items(c);
     size_t length = *at + 1 < in.size ? 2 : 1;
-    if (!in_class && (c == 'b' || c == 'B')) {
+    if ((c == 'p' || c == 'P') && translate_property(out, in, at))
+        return;
+    if (c == 'b' || c == 'B')
         qn_buf_add_text(out, c == 'b' ? BOUNDARY : NO_BOUNDARY);
-    } else if (!items) {
+    else if (items)
+        qn_buf_printf(out, "[%s%s]", c >= 'A' && c <= 'Z' ? "^" : "", items);
+    else
         qn_buf_add(out, in.data + *at, length);
-    } else if (!in_class) {
-        bool negated = c >= 'A' && c <= 'Z';
-        qn_buf_printf(out, "[%s%s]", negated ? "^" : "", items);
-    } else if (c >= 'a') {
-        qn_buf_add_text(out, items);
-    } else if (c == 'S') {
-        /* The one character on which PCRE2's \S differs. */
-        qn_buf_add_text(out, "\\S\\x{180e}");
-    } else if (c == 'D') {
-        qn_buf_add_text(out, "\\P{Nd}");
-    } else {
-        return refuse("\\W or \\H in a class");
-    }
     *at += length;
+}
+
+/* One part of a class, between [ or && and && or ]: items of its own, and what
+ * PCRE2's classes can't have, as alternatives "|..." */
+typedef struct class_part {
+    qn_buf items, others;
+} class_part;
+
+static void translate_item_escape(class_part *part, qn_str in, size_t *at)
+{
+    char c = *at + 1 < in.size ? in.data[*at + 1] : '\0';
+    const char *items = escape_items(c);
+    size_t length = *at + 1 < in.size ? 2 : 1;
+    if ((c == 'p' || c == 'P') && translate_property(&part->items, in, at))
+        return;
+    if (!items)
+        qn_buf_add(&part->items, in.data + *at, length);
+    else if (c >= 'a')
+        qn_buf_add_text(&part->items, items);
+    else if (c == 'S') /* U+180E: the one on which PCRE2's \S differs */
+        qn_buf_add_text(&part->items, "\\S\\x{180e}");
+    else if (c == 'D')
+        qn_buf_add_text(&part->items, "\\P{Nd}");
+    else
+        qn_buf_printf(&part->others, "|[^%s]", items);
+    *at += length;
+}
+
+static qn_status translate_class(qn_buf *out, qn_str in, size_t *at, int depth);
+
+/* A part from *at on, up to what ends it. */
+static qn_status translate_part(class_part *part, qn_str in, size_t *at,
+                                bool first, int depth)
+{
+    qn_status status = QN_OK;
+    while (*at < in.size && !status) {
+        char c = in.data[*at], next = *at + 1 < in.size ? in.data[*at + 1] : 0;
+        if ((c == ']' && !first) || (c == '&' && next == '&'))
+            break;
+        first = false;
+        if (c == '[' && next == ':') {
+            status = refuse("a POSIX class");
+        } else if (c == '[') {
+            qn_buf_add_char(&part->others, '|');
+            status = translate_class(&part->others, in, at, depth + 1);
+        } else if (c == '\\') {
+            translate_item_escape(part, in, at);
+        } else {
+            qn_buf_add_char(&part->items, c);
+            ++*at;
+        }
+    }
+    if (!status)
+        status = qn_buf_status(&part->items);
+    if (!status)
+        status = qn_buf_status(&part->others);
+    return status;
+}
+
+static void put_items(qn_buf *out, qn_str items, bool negated)
+{
+    /* What PCRE2 would take for the beginning of something else. */
+    bool plain = negated || !strchr("^:.=", items.data[0]);
+    qn_buf_add_text(out, negated ? "[^" : plain ? "[" : "[\\");
+    qn_buf_add_str(out, items);
+    qn_buf_add_char(out, ']');
+}
+
+/* An expression for one character of the part, or for one that is not in it. */
+static qn_status put_part(qn_buf *out, const class_part *part, bool negated)
+{
+    qn_str items = qn_buf_str(&part->items), others = qn_buf_str(&part->others);
+    if (!items.size && !others.size)
+        return refuse("an empty class");
+    if (!others.size) {
+        put_items(out, items, negated);
+        return QN_OK;
+    }
+    qn_buf_add_text(out, negated ? "(?:(?!" : "(?:");
+    if (items.size)
+        put_items(out, items, false);
+    qn_buf_add(out, others.data + !items.size, others.size - !items.size);
+    qn_buf_add_text(out, negated ? ")(?s:.))" : ")");
     return QN_OK;
+}
+
+/* The parts of the class at *at (its bracket): of all but the last one
+ * lookaheads. */
+static qn_status translate_parts(qn_buf *ahead, class_part *last, qn_str in,
+                                 size_t *at, int depth)
+{
+    for (bool first = true;; first = false) {
+        qn_status status = translate_part(last, in, at, first, depth);
+        if (status)
+            return status;
+        if (*at == in.size)
+            return refuse("a class without an end");
+        if (in.data[*at] == ']') {
+            ++*at;
+            return QN_OK;
+        }
+        *at += 2;
+        qn_buf_add_text(ahead, "(?=");
+        status = put_part(ahead, last, false);
+        qn_buf_add_char(ahead, ')');
+        if (status)
+            return status;
+        qn_buf_clear(&last->items);
+        qn_buf_clear(&last->others);
+    }
+}
+
+static qn_status translate_class(qn_buf *out, qn_str in, size_t *at, int depth)
+{
+    enum { DEEPEST = 8 };
+    if (depth > DEEPEST)
+        return refuse("a class that deep");
+    bool negated = *at + 1 < in.size && in.data[*at + 1] == '^';
+    *at += negated ? 2 : 1;
+    qn_buf ahead = QN_BUF_INIT;
+    class_part last = {QN_BUF_INIT, QN_BUF_INIT};
+    qn_status status = translate_parts(&ahead, &last, in, at, depth);
+    if (!status)
+        status = qn_buf_status(&ahead);
+    if (!status && !ahead.size) {
+        status = put_part(out, &last, negated);
+    } else if (!status) {
+        qn_buf_add_text(out, negated ? "(?:(?!" : "(?:");
+        qn_buf_add_str(out, qn_buf_str(&ahead));
+        status = put_part(out, &last, false);
+        qn_buf_add_text(out, negated ? ")(?s:.))" : ")");
+    }
+    qn_buf_free(&ahead);
+    qn_buf_free(&last.items);
+    qn_buf_free(&last.others);
+    return status ? status : qn_buf_status(out);
 }
 
 static qn_status translate(qn_buf *out, qn_str in)
 {
-    bool in_class = false;
-    size_t class_start = 0; /* where the first item may be a literal ] */
-    for (size_t i = 0; i < in.size;) {
-        char c = in.data[i];
-        if (c == '\\') {
-            qn_status status = translate_escape(out, in, &i, in_class);
-            if (status)
-                return status;
-            continue;
-        }
-        if (!in_class && c == '[') {
-            in_class = true;
-            class_start = i + 1;
-            if (class_start < in.size && in.data[class_start] == '^')
-                class_start++;
-            qn_buf_add(out, in.data + i, class_start - i);
-            i = class_start;
-            continue;
-        }
-        if (in_class && c == '[')
-            return refuse("a class inside a class");
-        if (in_class && c == '&' && i + 1 < in.size && in.data[i + 1] == '&')
-            return refuse("&& in a class");
-        if (in_class && c == ']' && i > class_start)
-            in_class = false;
-        qn_buf_add_char(out, c);
-        i++;
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < in.size && !status;) {
+        if (in.data[i] == '\\')
+            translate_escape(out, in, &i);
+        else if (in.data[i] == '[')
+            status = translate_class(out, in, &i, 0);
+        else
+            qn_buf_add_char(out, in.data[i++]);
     }
-    return qn_buf_status(out);
+    return status ? status : qn_buf_status(out);
 }
 
 /* ---- compiling ---- */
@@ -307,5 +464,33 @@ qn_status qn_regex_find(qn_regex_run *run, qn_str text, size_t from,
     *found = true;
     *begin = at[0];
     *end = at[1];
+    return QN_OK;
+}
+
+qn_status qn_regex_next(qn_regex_run *run, qn_str text, qn_regex_scan *scan,
+                        bool *found, size_t *begin, size_t *end)
+{
+    *found = false;
+    while (scan->from <= text.size) {
+        qn_status status =
+            qn_regex_find(run, text, scan->from, found, begin, end);
+        if (status || !*found)
+            return status;
+        bool empty = *begin == *end,
+             counts = !empty || !scan->any || *end != scan->last_end;
+        scan->from = *end;
+        if (empty && *end < text.size) {
+            uint32_t code;
+            scan->from += (size_t)qn_uc_next(text.data + *end, &code);
+        } else if (empty) {
+            scan->from++;
+        }
+        if (counts) {
+            scan->any = true;
+            scan->last_end = *end;
+            return QN_OK;
+        }
+        *found = false;
+    }
     return QN_OK;
 }

@@ -30,4 +30,14 @@ void qn_regex_run_free(qn_regex_run *run);
 qn_status qn_regex_find(qn_regex_run *run, qn_str text, size_t from,
                         bool *found, size_t *begin, size_t *end);
 
+/* One match after the other: zero-initialise.  An empty one right behind
+ * another match is none. */
+typedef struct qn_regex_scan {
+    size_t from, last_end;
+    bool any;
+} qn_regex_scan;
+
+qn_status qn_regex_next(qn_regex_run *run, qn_str text, qn_regex_scan *scan,
+                        bool *found, size_t *begin, size_t *end);
+
 #endif

@@ -16,6 +16,43 @@
 #define TITLE "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 
+/* A mark of ASCII with the letters behind it. */
+#define ASCII_MARK "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+#define DEEPSEEK_WORDS                                                         \
+    ASCII_MARK "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "                \
+               "?[\\p{P}\\p{S}]+"
+#define LLAMA3_WORDS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define SYMBOLS " ?[^\\s\\p{L}\\p{N}]+"
+#define QWEN2                                                                  \
+    CONTRACTIONS "|" LLAMA3_WORDS "|\\p{N}|" SYMBOLS "[\\r\\n]*|" SPACES
+#define CASED_WORDS                                                            \
+    "[^\\r\\n\\p{L}\\p{N}]?" TITLE "*" LOWER "+" CONTRACTIONS "?|"             \
+    "[^\\r\\n\\p{L}\\p{N}]?" TITLE "+" LOWER "*" CONTRACTIONS "?|"
+#define IDEOGRAPHS_KANA "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+#define NO_SEPARATORS                                                          \
+    " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+/* Letters with case, of the alphabets that have it. */
+#define CASED_LETTERS                                                          \
+    "[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf"        \
+    "\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d"         \
+    "\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5"                \
+    "\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5"        \
+    "\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77"        \
+    "\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d"        \
+    "\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4"                \
+    "\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3"               \
+    "\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107"         \
+    "\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d"          \
+    "\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184"          \
+    "\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d"         \
+    "\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf"        \
+    "\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a"                     \
+    "\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb"          \
+    "\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df"          \
+    "\U0001e900-\U0001e943]"
+#define TITLE_NOT_HAN "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+#define LOWER_NOT_HAN "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+
 enum { KINDS = QN_UC_LETTER | QN_UC_NUMBER | QN_UC_SPACE };
 
 /* End of the run of characters with (class & mask) == kind that starts at p. */
@@ -314,8 +351,9 @@ static size_t gpt4o_next(const char *p, const char *end)
 
 /* ---- the table ---- */
 
-/* Sources: the tokenizer.json files of the model families, and for `default`
- * the splitter that GGUF files without a name were written for. */
+/* Sources: the tokenizer.json files of the model families; for rules without a
+ * function the expressions that llama.cpp has for the names of GGUF files
+ * (src/llama-vocab.cpp), in the form of the original where it quotes that. */
 static const qn_split_rule rules[] = {
     {"gpt-2", {GPT2_WORDS}, gpt2_next},
     {"smollm", {"\\p{N}", GPT2_WORDS}, smollm_next},
@@ -341,11 +379,88 @@ static const qn_split_rule rules[] = {
       "[^\\r\\n\\p{L}\\p{N}]?" TITLE "+" LOWER "*" CONTRACTIONS "?|"
       "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES},
      gpt4o_next},
+    {"falcon",
+     {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2_WORDS, "[0-9][0-9][0-9]"},
+     NULL},
+    {"deepseek-llm",
+     {"[\\r\\n]", "\\s?" CASED_LETTERS "+",
+      "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+      "\\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "\\p{N}+"},
+     NULL},
+    {"deepseek-coder",
+     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
+      "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "\\p{N}"},
+     NULL},
+    {"deepseek-v3",
+     {"\\p{N}{1,3}", IDEOGRAPHS_KANA, DEEPSEEK_WORDS "[\\r\\n]*|" SPACES},
+     NULL},
+    {"spark2_5",
+     {"\\p{N}{1,3}", IDEOGRAPHS_KANA,
+      DEEPSEEK_WORDS "|[\\r\\n]|\\s+(?!\\S)|\\s+", "\\p{N}"},
+     NULL},
+    {"youtu",
+     {"[\uac00-\ud7a3\u3131-\u318e]+|["
+      "\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-"
+      "\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+"
+      "|" IDEOGRAPHS_KANA,
+      CASED_WORDS "\\p{N}|" SYMBOLS "[\\r\\n/]*|" SPACES},
+     NULL},
+    {"jais-2",
+     {CONTRACTIONS "|" LLAMA3_WORDS "|\\p{N}{1,3}|" SYMBOLS
+                   "[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)|"
+                   "\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|"
+                   "\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|"
+                   "\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"},
+     NULL},
+    {"bloom", {NO_SEPARATORS}, NULL},
+    {"viking", {NO_SEPARATORS, "\\p{N}"}, NULL},
+    {"chameleon",
+     {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+      "([\\t\\n]|    |  )", "\\p{N}", "[\\p{P}!-/:-@\\[-`{-~]", GPT2_WORDS},
+     NULL},
+    {"tiny_aya",
+     {"\\d{1,3}(?=(?:\\d{3})*\\b)",
+      CASED_WORDS "\\p{N}{1,3}|" SYMBOLS "[\\r\\n/]*|" SPACES},
+     NULL},
+    {"kimi-k2",
+     {"\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" TITLE_NOT_HAN "*" LOWER_NOT_HAN
+      "+" CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?" TITLE_NOT_HAN
+      "+" LOWER_NOT_HAN "*" CONTRACTIONS "?|\\p{N}{1,3}|" SYMBOLS
+      "[\\r\\n]*|" SPACES},
+     NULL},
+    {"superbpe", {"\\p{N}+", "(?=(\\d{3})+(?!\\d))"}, NULL},
+    {"bailingmoe",
+     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|" SYMBOLS
+      "+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},
+     NULL},
+    {"seed-coder",
+     {CONTRACTIONS "|" LLAMA3_WORDS
+                   "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACES},
+     NULL},
+    {"ufakzeka", {LLAMA3_WORDS "|\\p{N}|" SYMBOLS "[\\r\\n]*|" SPACES}, NULL},
+    /* Groups of three digits, counted from the end of the number. */
+    {"afmoe",
+     {"\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))",
+      "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-"
+      "\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-"
+      "\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-"
+      "\ua9ff\uac00-\ud7af\u1100-\u11ff]+",
+      DEEPSEEK_WORDS "[\\r\\n]*|" SPACES},
+     NULL},
+    {"laguna", {"[^\\n]+|[\\n]+", QWEN2}, NULL},
+    {"exaone-moe",
+     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?"
+                   "(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|" SYMBOLS
+                   "[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},
+     NULL},
+    {"minicpm5",
+     {"\\p{N}{1,3}",
+      CONTRACTIONS "|" LLAMA3_WORDS "|\\p{N}+|" SYMBOLS "[\\r\\n]*|" SPACES},
+     NULL},
     {"default",
      {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2_WORDS, "\\p{N}+", "[0-9][0-9][0-9]"},
      NULL},
 };
-
 enum { RULES = sizeof rules / sizeof rules[0] };
 
 const qn_split_rule *qn_split_rules(size_t *count)

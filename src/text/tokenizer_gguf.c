@@ -4,7 +4,7 @@
  * The keys name a kind of model and, for byte-level BPE, a splitter; the parts
  * are then the same as those of a tokenizer.json, and what is fixed for a kind
  * is written as such a file would say it.  A new kind is a row in `models`, a
- * new splitter one in `splitters`. */
+ * new splitter one in splitters.c. */
 #include "tokenizer_impl.h"
 
 #include "base/alloc.h"
@@ -27,32 +27,6 @@ enum {
     TYPE_UNUSED,
     TYPE_BYTE,
     TYPE_LAST = TYPE_BYTE
-};
-
-/* Values of tokenizer.ggml.pre: the rule of each (split.c), and what files
- * that were made for it expect beside the rule. */
-static const struct {
-    const char *name, *rule;
-    bool ignore_merges;
-    bool add_bos; /* where the file does not say */
-} splitters[] = {
-    {"smollm", "smollm", false, false},
-    {"gpt-2", "gpt-2", false, false},
-    {"llama-bpe", "llama-bpe", true, true},
-    {"qwen2", "qwen2", false, false},
-    {"qwen35", "qwen35", false, false},
-    {"tekken", "tekken", true, true},
-    {"gpt-4o", "gpt-4o", false, false},
-    {"default", "default", false, false},
-    /* Further names of the same splitters. */
-    {"starcoder", "smollm", false, false},
-    {"refact", "smollm", false, false},
-    {"command-r", "smollm", false, false},
-    {"mpt", "gpt-2", false, false},
-    {"olmo", "gpt-2", false, false},
-    {"chatglm-bpe", "llama-bpe", false, false},
-    {"glm4", "llama-bpe", false, false},
-    {"deepseek-r1-qwen", "qwen2", false, false},
 };
 
 static qn_status fail_at(const char *key, qn_status status)
@@ -263,18 +237,14 @@ static qn_status load_gpt2(qn_tokenizer *t, const qn_gguf *gguf)
     qn_status status = optional(qn_gguf_get_str(gguf, KEY("pre"), &pre));
     if (status)
         return status;
-    size_t n = 0, count = sizeof splitters / sizeof splitters[0];
-    while (n < count && !qn_str_is(pre, splitters[n].name))
-        n++;
-    if (n == count)
+    const qn_splitter *splitter = qn_splitter_named(pre);
+    if (!splitter)
         return fail_at(KEY("pre"),
                        qn_fail(QN_E_UNSUPPORTED,
                                "splitter '%.*s' is not supported",
                                (int)(pre.size < 64 ? pre.size : 64), pre.data));
-    const qn_split_rule *rule =
-        qn_split_rule_named(qn_str_of(splitters[n].rule));
     qn_bpe_options o = {.byte_level = true,
-                        .ignore_merges = splitters[n].ignore_merges,
+                        .ignore_merges = splitter->ignore_merges,
                         /* A byte without a token is dropped, as the
                          * tokenizer.json of such models says. */
                         .unk = -1,
@@ -287,10 +257,11 @@ static qn_status load_gpt2(qn_tokenizer *t, const qn_gguf *gguf)
     t->model = qn_bpe_model(bpe);
     status = load_merges(t, gguf, bpe);
     if (!status)
-        status = qn_pretok_from_rule(&t->pretok, rule);
+        status = qn_pretok_from_rule(
+            &t->pretok, qn_split_rule_named(qn_str_of(splitter->rule_name)));
     if (!status)
         status = qn_decoder_byte_level(&t->decoder);
-    return status ? status : load_frame(t, gguf, splitters[n].add_bos, false);
+    return status ? status : load_frame(t, gguf, splitter->add_bos, false);
 }
 
 /* ---- parts in the words of tokenizer.json ---- */

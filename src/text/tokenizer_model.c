@@ -126,10 +126,6 @@ static qn_status load_bpe(qn_tokenizer *t, const qn_tokenizer_model *parts)
         status = find_unknown(t, unk, &o.unk);
     if (status)
         return status;
-    if (o.byte_level && (o.prefix.size || o.suffix.size))
-        return qn_jpath_fail(&model_path, QN_E_UNSUPPORTED,
-                             "a subword prefix or a word suffix with "
-                             "ByteLevel is not supported");
     status = need_vocab(parts);
     if (status)
         return status;

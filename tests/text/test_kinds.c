@@ -11,7 +11,7 @@
 
 #define FOLDER QN_TEST_VECTORS "/text"
 
-enum { KINDS_MAX = 64, JSON_KINDS = 23, GGUF_KINDS = 12 };
+enum { KINDS_MAX = 64, JSON_KINDS = 26, GGUF_KINDS = 12 };
 
 /* "tokenizers/bert_uncased.json", "gguf/t5.gguf" */
 static char *kinds[KINDS_MAX];

@@ -3,6 +3,7 @@
 #include "support/qn_test.h"
 
 #include "base/utf8.h"
+#include "text/pretok.h"
 #include "text/regex.h"
 #include "text/split.h"
 #include "text/unicode.h"
@@ -371,11 +372,108 @@ static void test_classes_mean_what_tokenizer_files_mean(void **state)
     check_matches("a++b|a", "aab aa", "aab|a|a");
 }
 
+/* Unions, intersections and their complements are one character each. */
+static void test_classes_are_built_of_classes(void **state)
+{
+    (void)state;
+    check_matches("[a[bc]]+", "xabcx", "abc");
+    check_matches("[^a[bc]]+", "xabcy\n", "x|y\n");
+    check_matches("[[a]]", "ba", "a");
+    check_matches("[a-e&&[^cd]]+", "abcde", "ab|e");
+    check_matches("[^a-e&&[^cd]]+", "abcdef", "cd|f");
+    check_matches("[a-e&&b-f&&[cd]]{2}", "abcdef", "cd");
+    check_matches("[\\W]+", "ab, c", ", ");
+    check_matches("[^\\W_]+", "ab_c d", "ab|c|d");
+    check_matches("[\\H]+", "abxyz", "xyz");
+    check_matches("[a&&^a]*b", "^ab", "ab");
+    check_matches("[:a]+", "a:b", "a:");
+    /* A script is its own characters, not those that it shares. */
+    check_matches("\\p{Han}+", "\xe4\xb8\xad\xe3\x80\x81\xe6\x96\x87",
+                  "\xe4\xb8\xad|\xe6\x96\x87");
+    check_matches("[\\p{Han}a]+|\\P{Han}", "a\xe4\xb8\xad\xe3\x80\x81",
+                  "a\xe4\xb8\xad|\xe3\x80\x81");
+    check_matches("\\p{^Han}+", "a\xe4\xb8\xad", "a");
+    check_matches("\\p{Letter}+\\p{Number}", "ab1", "ab1");
+}
+
+/* tests/vectors/text/splitters.jsonl: what the package `tokenizers` makes. */
+static void check_pretok(qn_str rule, const qn_json *pieces)
+{
+    qn_pretok *pretok = NULL;
+    qn_buf text = QN_BUF_INIT;
+    qn_words words = {0};
+    qn_str piece;
+    const qn_split_rule *r = qn_split_rule_named(rule);
+    assert_non_null(r);
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        assert_true(qn_json_as_str(&pieces->items[i], &piece));
+        qn_buf_add_str(&text, piece);
+    }
+    check_status(qn_pretok_from_rule(&pretok, r), QN_OK);
+    check_status(qn_pretok_run(pretok, &words, qn_buf_str(&text), true), QN_OK);
+    bool same = words.list.size == pieces->count;
+    for (uint32_t i = 0; i < pieces->count && same; i++) {
+        qn_word w = words.list.data[i];
+        same = qn_json_as_str(&pieces->items[i], &piece) &&
+               piece.size == w.end - w.begin;
+    }
+    if (!same)
+        fail_msg("%s cuts '%s' otherwise", r->name, text.data);
+    qn_words_free(&words);
+    qn_pretok_free(pretok);
+    qn_buf_free(&text);
+}
+
+static void test_every_rule_cuts_as_the_package_does(void **state)
+{
+    (void)state;
+    size_t size, rules, rows = 0;
+    char *all = vector_read("text/splitters.jsonl", &size);
+    for (char *line = all, *end; (end = strchr(line, '\n')); line = end + 1) {
+        qn_json_doc *doc;
+        qn_str rule;
+        check_status(
+            qn_json_parse(&doc, (qn_str){line, (size_t)(end - line)}, 0),
+            QN_OK);
+        const qn_json *root = qn_json_root(doc);
+        assert_true(qn_json_as_str(qn_json_get(root, "rule"), &rule));
+        check_pretok(rule, qn_json_get(root, "pieces"));
+        qn_json_doc_free(doc);
+        rows++;
+    }
+    qn_split_rules(&rules);
+    assert_true(rows >= 10 * rules);
+    qn_free(all);
+}
+
+static void test_every_splitter_names_a_rule(void **state)
+{
+    (void)state;
+    size_t splitters, rules;
+    const qn_splitter *s = qn_splitters(&splitters);
+    const qn_split_rule *r = qn_split_rules(&rules);
+    for (size_t i = 0; i < splitters; i++) {
+        assert_non_null(qn_split_rule_named(qn_str_of(s[i].rule_name)));
+        assert_ptr_equal(qn_splitter_named(qn_str_of(s[i].name)), &s[i]);
+    }
+    /* convert writes the name of a rule. */
+    for (size_t i = 0; i < rules; i++)
+        assert_non_null(qn_splitter_named(qn_str_of(r[i].name)));
+    assert_null(qn_splitter_named(QN_STR("whitespace")));
+}
+
 static void test_unknown_expressions_are_refused(void **state)
 {
     (void)state;
-    const char *patterns[] = {"[a&&b]",    "[a[b]]", "[\\W]", "(a",
-                              "\\p{Nope}", "[b-a]",  "\\"};
+    const char *patterns[] = {
+        "[a[:alpha:]]", "[[[[[[[[[[a]]]]]]]]]]",
+        "[a&&]",        "[&&a]",
+        "[a[b]",        "[a[b",
+        "[a&&",         "(a",
+        "\\p{Nope}",    "[b-a]",
+        "\\",           "[^",
+        "[\\p{Nope}]",  "\\p{Han",
+    };
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
         qn_regex *regex = NULL;
         check_error(qn_regex_new(&regex, qn_str_of(patterns[i])),
@@ -433,6 +531,9 @@ int main(void)
         cmocka_unit_test(test_pieces_of_some_texts),
         cmocka_unit_test(test_rules_are_found_by_name_and_by_expression),
         cmocka_unit_test(test_classes_mean_what_tokenizer_files_mean),
+        cmocka_unit_test(test_classes_are_built_of_classes),
+        cmocka_unit_test(test_every_rule_cuts_as_the_package_does),
+        cmocka_unit_test(test_every_splitter_names_a_rule),
         cmocka_unit_test(test_unknown_expressions_are_refused),
         cmocka_unit_test(test_backtracking_is_bounded),
     };

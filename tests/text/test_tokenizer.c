@@ -4,6 +4,7 @@
 
 #include "base/gguf.h"
 #include "base/json.h"
+#include "text/split.h"
 #include "text/tokenizer.h"
 
 #include <pthread.h>
@@ -1151,14 +1152,11 @@ static void test_gguf_keys_make_a_tokenizer(void **state)
 static void test_every_gguf_splitter_loads(void **state)
 {
     (void)state;
-    const char *names[] = {
-        "smollm", "gpt-2",     "llama-bpe",   "qwen2",
-        "qwen35", "tekken",    "gpt-4o",      "default",
-        "refact", "starcoder", "command-r",   "mpt",
-        "olmo",   "glm4",      "chatglm-bpe", "deepseek-r1-qwen"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    size_t count;
+    const qn_splitter *splitters = qn_splitters(&count);
+    for (size_t i = 0; i < count; i++) {
         gguf_file f = small_gguf;
-        f.pre = names[i];
+        f.pre = splitters[i].name;
         qn_tokenizer *t = NULL;
         check_status(load_gguf(&t, &f), QN_OK);
         check_encoding(t, "a a a", 0, 0, 2, 2);
@@ -1177,7 +1175,7 @@ static void test_bad_gguf_keys_are_refused(void **state)
     qn_error_clear();                                                          \
     check_status(load_gguf(&t, &f), status);                                   \
     assert_string_equal(qn_error_where(), "tokenizer.ggml." key)
-    REFUSED(pre, "superbpe", QN_E_UNSUPPORTED, "pre");
+    REFUSED(pre, "whitespace", QN_E_UNSUPPORTED, "pre");
     REFUSED(model, "rwkv", QN_E_UNSUPPORTED, "model");
     REFUSED(model, NULL, QN_E_FORMAT, "model");
     REFUSED(tokens[0], NULL, QN_E_FORMAT, "tokens");

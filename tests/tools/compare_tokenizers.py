@@ -3,7 +3,7 @@
 
     compare_tokenizers.py [--seed N] [--count N] [--cc CC] FILE...
     compare_tokenizers.py [--seed N] [--count N] [--cc CC] --kinds [NAME...]
-    compare_tokenizers.py --update
+    compare_tokenizers.py --update [NAME...]
 
 Each FILE is a tokenizer.json; with --kinds they are those that
 make_tokenizers.py makes, all or the NAMEs.  Texts are random mixtures of what
@@ -17,8 +17,8 @@ older tables of their own (accents, punctuation, normal forms); for files
 that use them, the code points on which these differ are left out, and the
 row says how many they are.
 
---update writes tests/vectors/text/tokenizers: a small file of each kind and
-some texts with what the package makes of them, for `make check`.
+--update writes tests/vectors/text/tokenizers: a small file of each kind, or of
+the NAMEs, and some texts with what the package makes of them, for `make check`.
 
 Needs the packages of scripts/requirements.txt and a C compiler; no part of
 `make check`.
@@ -239,10 +239,10 @@ def compare(program, path, rng, count):
 
 # ---- what is kept for `make check` ----
 
-def update_vectors(count=300, longest=60):
+def update_vectors(names, count=300, longest=60):
     folder = ROOT / "tests/vectors/text/tokenizers"
     folder.mkdir(exist_ok=True)
-    for name in make_tokenizers.KINDS:
+    for name in names:
         path = folder / f"{name}.json"
         make_tokenizers.make(name, small=True).save(str(path), pretty=False)
         theirs = Tokenizer.from_file(str(path))
@@ -278,7 +278,7 @@ def main():
     parser.add_argument("files", nargs="*", metavar="FILE")
     args = parser.parse_args()
     if args.update:
-        update_vectors()
+        update_vectors(args.files or make_tokenizers.KINDS)
         return
     with tempfile.TemporaryDirectory() as scratch:
         files = args.files

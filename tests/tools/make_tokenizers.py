@@ -246,6 +246,43 @@ def gpt1():
     return t
 
 
+def clip():
+    t = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>",
+                             continuing_subword_prefix=""))
+    t.normalizer = normalizers.Sequence([
+        normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "),
+        normalizers.Lowercase()])
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(
+            r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|"
+            r"[\p{N}]|[^\s\p{L}\p{N}]+"), "removed", invert=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(corpus(), trainers.BpeTrainer(
+        vocab_size=900, special_tokens=["<|startoftext|>", "<|endoftext|>"],
+        end_of_word_suffix="</w>", show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    t.post_processor = processors.RobertaProcessing(
+        ("<|endoftext|>", 1), ("<|startoftext|>", 0), trim_offsets=False,
+        add_prefix_space=False)
+    return t
+
+
+def classes():
+    """Classes inside classes, intersections, scripts and long names."""
+    return split(r"\p{Han}+|[\p{L}&&[^\p{Han}\p{Hiragana}]]+|[^\W\d_]+|"
+                 r"[\p{Number}[%$]]+|[^\P{Punctuation}&&[^!]]|\s+|.")
+
+
+def regex_decoder():
+    """A decoder that replaces what an expression matches in each token."""
+    t = characters_bpe(normalizers.Replace(" ", "▁"), None, strip=False)
+    t.decoder = decoders.Sequence([
+        decoders.Replace(Regex("[▁_]"), " "), decoders.Replace(Regex("(?<=x)|e+"), "·"),
+        decoders.ByteFallback(), decoders.Fuse()])
+    return t
+
+
 def prefixed():
     t = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##"))
     t.normalizer = normalizers.Sequence([
@@ -406,7 +443,7 @@ def unigram_bytes():
 KINDS = {f.__name__: f for f in (
     gpt2, roberta, llama3, qwen2, qwen35, tekken, o200k, smollm, several_splits,
     bytes_normalized, llama2, mistral, gemma, bert_uncased, bert_cased, word_level,
-    gpt1, prefixed, xlmr, xlmr_words, t5, albert, unigram_bytes)}
+    gpt1, clip, classes, regex_decoder, prefixed, xlmr, xlmr_words, t5, albert, unigram_bytes)}
 WITH_RULES = {"xlmr", "xlmr_words", "t5", "albert"}
 
 

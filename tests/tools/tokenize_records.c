@@ -1,6 +1,10 @@
 /* tokenize_records.c: a tokenizer behind a pipe, for compare_tokenizers.py.
  *
  *   tokenize_records FILE    FILE: a tokenizer.json or a .gguf
+ *   tokenize_records --rules the names and expressions of all splitters,
+ *                            tab-separated lines
+ *   tokenize_records --rule NAME   records "s SIZE\n" and SIZE bytes -> the
+ *                            sizes of the pieces
  *
  * Reads records from stdin and answers each with one line:
  *   "e FLAGS SIZE\n" and SIZE bytes   -> ids, or "! " and the error
@@ -9,6 +13,8 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "text/detok.h"
+#include "text/pretok.h"
+#include "text/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,11 +92,64 @@ static bool decode(const qn_tokenizer *t)
     return true;
 }
 
+static int list_rules(void)
+{
+    size_t count;
+    const qn_split_rule *rules = qn_split_rules(&count);
+    for (size_t i = 0; i < count; i++) {
+        printf("%s", rules[i].name);
+        for (int n = 0; n < QN_SPLIT_PATTERNS && rules[i].patterns[n]; n++)
+            printf("\t%s", rules[i].patterns[n]);
+        putchar('\n');
+    }
+    return 0;
+}
+
+static bool split(const qn_pretok *pretok)
+{
+    size_t size;
+    if (scanf("%zu", &size) != 1 || getchar() != '\n')
+        return false;
+    char *text = malloc(size ? size : 1);
+    qn_words words = {0};
+    if (!text || fread(text, 1, size, stdin) != size)
+        return false;
+    if (qn_pretok_run(pretok, &words, (qn_str){text, size}, true))
+        printf("! %s", qn_error_text());
+    for (size_t i = 0; i < words.list.size; i++)
+        printf("%s%zu", i ? " " : "",
+               words.list.data[i].end - words.list.data[i].begin);
+    putchar('\n');
+    qn_words_free(&words);
+    free(text);
+    return true;
+}
+
+static int run_rule(const char *name)
+{
+    qn_pretok *pretok = NULL;
+    const qn_split_rule *rule = qn_split_rule_named(qn_str_of(name));
+    char kind;
+    qn_uc_init();
+    bool ok = rule && !qn_pretok_from_rule(&pretok, rule);
+    if (!ok)
+        fprintf(stderr, "%s: %s\n", name, qn_error_text());
+    while (ok && scanf(" %c", &kind) == 1)
+        ok = kind == 's' && split(pretok);
+    qn_pretok_free(pretok);
+    return ok ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     qn_tokenizer *t = NULL;
+    if (argc == 2 && !strcmp(argv[1], "--rules"))
+        return list_rules();
+    if (argc == 3 && !strcmp(argv[1], "--rule"))
+        return run_rule(argv[2]);
     if (argc != 2) {
-        fprintf(stderr, "usage: tokenize_records FILE\n");
+        fprintf(stderr,
+                "usage: tokenize_records FILE | --rules | --rule NAME\n");
         return 2;
     }
     if (load(&t, argv[1])) {
