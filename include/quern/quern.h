@@ -296,6 +296,17 @@ typedef struct quern_options {
     bool ngram;
     /* Tokens that are guessed at a time, 1..16; 0: 4, with ngram 10. */
     int num_draft;
+    /* While more requests than this are computed nothing is guessed, 1..64; 0:
+     * 4. */
+    int spec_max_rows;
+    /* Prompts are cut into smaller pieces so that a step takes no longer, as
+     * far as the last ones tell, and who decodes beside them waits no longer;
+     * 0: they are not. */
+    int max_step_ms;
+    /* Bytes that sequences of finished jobs without a session may hold, so that
+     * prompts which begin like them are not computed again; 0: none are kept.
+     * Answers stay the same, to the bit. */
+    uint64_t prefix_cache;
     /* Loads also what does not fit in memory. */
     bool force;
     /* Reads headers, tokenizer and template, not the weights: for
@@ -545,6 +556,19 @@ typedef struct quern_sampling {
     uint64_t seed; /* 0..2^63-1 */
 } quern_sampling;
 
+/* The first `tokens` tokens of a prompt are worth keeping: later ones begin
+ * with them and go on in another way.  Where the model's caches can be cut at
+ * any length only pins need it. */
+typedef struct quern_checkpoint {
+    size_t tokens;
+    /* It stays for so long, counted from its last use here; 0: as long as
+     * others.  All pins together have half of options.prefix_cache, beyond that
+     * the oldest become ordinary. */
+    int64_t pin_seconds;
+} quern_checkpoint;
+
+enum { QUERN_CHECKPOINTS = 64, QUERN_MOST_ANSWERS = 16 };
+
 typedef struct quern_request {
     /* The prompt: exactly one of chat.messages, `prompt` (raw text, in which
      * special tokens count) and `ids`. */
@@ -572,6 +596,15 @@ typedef struct quern_request {
      * the model was loaded with; at most 16, and without effect where it was
      * loaded without. */
     int num_draft;
+
+    /* For jobs without a session, where the model keeps sequences
+     * (options.prefix_cache).  Only requests of one space (NULL: "") have
+     * anything from each other.  Checkpoints in ascending order, at most
+     * QUERN_CHECKPOINTS. */
+    bool no_cache; /* nothing is looked for, and nothing kept */
+    const char *cache_space;
+    const quern_checkpoint *checkpoints;
+    size_t checkpoint_count;
 
     /* For quern_submit.  `wake`, which may be NULL, is called when
      * quern_job_next has something to give after it had nothing: on the
@@ -660,7 +693,8 @@ typedef struct quern_result {
     int32_t end_id; /* the end token that ended it, or -1 */
     uint64_t seed;  /* the one used */
     int64_t prompt_tokens;
-    int64_t cached_tokens;     /* of these, found in the session's cache */
+    int64_t cached_tokens;     /* of these, not computed: the session or the
+                                  model had them, or another job did */
     int64_t completion_tokens; /* the end token included */
     int64_t reasoning_tokens;  /* of these, thought */
     int64_t drafted, accepted; /* guessed tokens, and those that were right */
@@ -697,6 +731,11 @@ typedef struct quern_job quern_job;
 quern_status quern_submit(quern_job **out, quern_model *model,
                           quern_session *session, const quern_request *request,
                           quern_error *error);
+/* `count` (1..QUERN_MOST_ANSWERS) answers to one prompt, which is computed
+ * once: out[i] is what quern_submit gives for the request with seed + i,
+ * without a session.  The caller owns each.  On failure there are none. */
+quern_status quern_submit_n(quern_job **out, size_t count, quern_model *model,
+                            const quern_request *request, quern_error *error);
 /* The next event, in order; waits up to `timeout_ms` milliseconds for it (0:
  * not at all; negative: as long as it takes) and returns false when there is
  * none.  After the last one it is QUERN_EVENT_DONE, again and again.  One
@@ -719,6 +758,22 @@ void quern_job_free(quern_job *job);
 /* Of all jobs of a model: those that are computed, and those that wait. */
 void quern_model_jobs(const quern_model *model, size_t *running,
                       size_t *waiting);
+
+/* What a model keeps (options.prefix_cache). */
+typedef struct quern_prefix_stats {
+    uint64_t limit;
+    size_t entries;
+    uint64_t bytes, pinned_bytes;
+    /* So far: prompts that found something, and that did not; tokens that were
+     * found; entries that had to go for others. */
+    uint64_t hits, misses, hit_tokens, evictions;
+} quern_prefix_stats;
+
+void quern_model_prefixes(quern_model *model, quern_prefix_stats *out);
+/* Drops all of it, pins too.  *entries and *bytes, which may be NULL, are what
+ * there was. */
+quern_status quern_model_flush(quern_model *model, size_t *entries,
+                               uint64_t *bytes, quern_error *error);
 
 /* ---- vectors of texts ---------------------------------------------------- */
 

@@ -14,9 +14,11 @@
 
 enum {
     QN_MAX_DRAFT = 16,
-    QN_NGRAM = 3,          /* tokens that are looked for at most */
-    QN_DRAFT_MAX_ROWS = 4, /* with more there is no speculation */
-    QN_DRAFT_SAMPLES = 64  /* tokens whose spelling two vocabularies share */
+    QN_NGRAM = 3,           /* tokens that are looked for at most */
+    QN_DRAFT_ROWS = 4,      /* with more there is no speculation, unless the
+                               model was loaded so */
+    QN_DRAFT_MAX_ROWS = 64, /* that can be asked for */
+    QN_DRAFT_SAMPLES = 64   /* tokens whose spelling two vocabularies share */
 };
 
 typedef struct qn_draft {

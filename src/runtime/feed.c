@@ -141,8 +141,8 @@ static qn_status run(quern_feed *items, size_t count, int wanted)
     pthread_cond_init(&g.finished, NULL);
     g.left = make_rows(parts, items, count, wanted, &g);
     if (g.left)
-        status =
-            qn_scheduler_add(&items->session->model->scheduler, &parts->row);
+        status = qn_scheduler_run(&items->session->model->scheduler,
+                                  &parts->row, &g.lock, &g.left);
     pthread_mutex_lock(&g.lock);
     while (!status && g.left)
         pthread_cond_wait(&g.finished, &g.lock);

@@ -90,6 +90,7 @@ static void predict(quern_fit *out, const question *q)
         .kv = kv_bytes(q, q->ctx),
         .state = state_bytes(q),
         .workspace = workspace(q),
+        .prefix = m->prefixes.limit,
         .draft = draft_bytes(m->draft),
         .base = BASE + (uint64_t)m->vocab * TOKEN,
         .kv_per_token = qn_kv_token_bytes(q->shape),

@@ -6,6 +6,7 @@
 #include "job.h"
 
 #include "base/alloc.h"
+#include "share.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -89,12 +90,73 @@ static void compute_from(quern_job *job, size_t from)
     qn_kv_cache_expect(job->session->cache, (int)job->all.size);
 }
 
-static qn_status job_begin(qn_row *row)
+/* ---- checkpoints ---- */
+
+/* Keeps what was asked for at the lengths that the sequence has come to.  A
+ * cache that can go back needs none of it, unless it is pinned: what is kept at
+ * the end can be cut. */
+static void keep_checkpoints(quern_job *job)
 {
-    quern_job *job = (quern_job *)row;
     quern_session *s = job->session;
+    if (job->learnt && job->learnt <= s->ids.size) {
+        qn_prefixes_mark(job->store, s, job->space, job->choice, job->learnt,
+                         0);
+        job->learnt = 0;
+    }
+    for (; job->store && job->next_checkpoint < job->checkpoint_count;
+         job->next_checkpoint++) {
+        const quern_checkpoint *c = &job->checkpoints[job->next_checkpoint];
+        if (c->tokens > s->ids.size)
+            return;
+        if (c->pin_seconds || job->forgets)
+            qn_prefixes_mark(job->store, s, job->space, job->choice, c->tokens,
+                             c->pin_seconds);
+    }
+}
+
+/* Where the next step has to end. */
+static void set_stop(quern_job *job)
+{
+    size_t stop = qn_share_next(job), have = job->session->ids.size;
+    if (job->next_checkpoint < job->checkpoint_count &&
+        job->checkpoints[job->next_checkpoint].tokens < stop)
+        stop = job->checkpoints[job->next_checkpoint].tokens;
+    if (job->learnt && job->learnt < stop)
+        stop = job->learnt;
+    job->row.stop = stop == SIZE_MAX ? 0 : job->row.done + (stop - have);
+}
+
+/* ---- beginning ---- */
+
+static qn_status tell_start(quern_job *job)
+{
+    if (job->told_start)
+        return QN_OK;
+    job->told_start = true;
+    return tell_progress(job, QUERN_EVENT_START, job->cached);
+}
+
+/* Takes what is kept of the prompt. */
+static void look_up(quern_job *job)
+{
+    quern_session *s = job->session;
+    size_t most = job->all.size - 1;
+    qn_prefixes_take(job->store, s, job->space, job->choice, job->all.data,
+                     most);
+    size_t common = qn_prefixes_common(job->store, job->space, job->choice,
+                                       job->all.data, most);
+    /* An entry has more of it and can't give it: the next one shall. */
+    if (common > s->ids.size + QN_PREFIX_LEAST)
+        job->learnt = common;
+}
+
+/* What is not in the session yet is to be computed. */
+static qn_status begin_prompt(quern_job *job)
+{
+    quern_session *s = job->session;
+    if (job->store && !s->ids.size)
+        look_up(job);
     size_t shared = shared_prefix(s, &job->all);
-    job->start = qn_now();
     qn_status status = qn_session_keep(s, shared);
     if (status == QN_E_UNSUPPORTED && !job->unknown) {
         quern_session_reset(s);
@@ -106,12 +168,52 @@ static qn_status job_begin(qn_row *row)
         shared = 0;
     job->cached = (int64_t)shared;
     compute_from(job, shared);
-    return status ? status : tell_progress(job, QUERN_EVENT_START, job->cached);
+    if (!status)
+        keep_checkpoints(job);
+    return status;
+}
+
+/* Another job has computed this prompt: nothing is left to do. */
+static void begin_given(quern_job *job)
+{
+    job->cached = job->prompt;
+    compute_from(job, job->all.size - 1);
+    job->row.done = job->row.count;
+}
+
+void qn_job_go(quern_job *job)
+{
+    if (job->given) {
+        begin_given(job);
+        return;
+    }
+    job->late = begin_prompt(job);
+    if (job->late)
+        qn_error_save(&job->late_error);
+}
+
+static qn_status job_begin(qn_row *row)
+{
+    quern_job *job = (quern_job *)row;
+    job->start = qn_now();
+    job->begun = true;
+    if (job->given)
+        begin_given(job);
+    else if (!job->leader && !qn_share_follow(job)) {
+        qn_status status = begin_prompt(job);
+        return status ? status : tell_start(job);
+    }
+    return QN_OK;
 }
 
 static bool job_ready(qn_row *row)
 {
     quern_job *job = (quern_job *)row;
+    if (job->leader)
+        return false;
+    row->stop = 0;
+    if (!job->prompted && !job->given)
+        set_stop(job);
     if (!job->unread_limit)
         return true;
     pthread_mutex_lock(&job->lock);
@@ -131,8 +233,10 @@ static qn_status take_tokens(quern_job *job)
     for (int i = 0; i < row->wanted; i++) {
         int32_t id;
         size_t back = (size_t)(row->wanted - 1 - i);
+        bool picked = row->picks && !job->given;
+        job->given = false;
         qn_status status = qn_answer_take(
-            a, job->session, back, row->picks ? &row->picks[i] : NULL,
+            a, job->session, back, picked ? &row->picks[i] : NULL,
             job->all.data + job->unknown, job->all.size - job->unknown, &id);
         if (!job->first)
             job->first = qn_now();
@@ -187,12 +291,20 @@ static qn_status job_step(qn_row *row, bool *more)
 {
     quern_job *job = (quern_job *)row;
     bool whole = row->done == row->count;
-    qn_status status = QN_OK;
+    if (job->late) {
+        qn_error_restore(&job->late_error);
+        return job->late;
+    }
+    qn_status status = tell_start(job);
     if (!job->prompted) {
-        status = tell_progress(job, QUERN_EVENT_PROMPT,
-                               job->prompt - (int64_t)(row->count - row->done));
+        if (!status)
+            status =
+                tell_progress(job, QUERN_EVENT_PROMPT,
+                              job->prompt - (int64_t)(row->count - row->done));
         job->prompted = whole;
         job->prompt_end = qn_now();
+        keep_checkpoints(job);
+        qn_share_give(job);
     }
     if (status || !whole)
         return status;
@@ -208,6 +320,7 @@ static bool job_rebuild(qn_row *row)
     quern_job *job = (quern_job *)row;
     if (job->unknown)
         return false; /* nobody knows how */
+    job->given = false;
     quern_session_reset(job->session);
     compute_from(job, 0);
     return true;
@@ -251,6 +364,9 @@ static void job_end(qn_row *row, qn_status status)
                                                       : QUERN_FINISH_NONE;
     job->status = status;
     qn_give(&job->error, status);
+    qn_share_leave(job);
+    if (job->store)
+        qn_prefixes_keep(job->store, job->session, job->space, job->choice);
     fill_result(job);
     qn_draft_clear(&job->draft);
     void (*wake)(void *data) = job->wake;

@@ -4,6 +4,7 @@
 
 #include "answer.h"
 #include "draft.h"
+#include "prefix.h"
 
 /* An event that waits for its reader, and what it points into. */
 typedef struct qn_event_node {
@@ -27,6 +28,23 @@ struct quern_job {
     int64_t prompt, cached;
     bool prompted; /* all of the prompt is computed */
     double called, start, prompt_end, first, end;
+    /* Where prompts are kept and looked for; NULL: nowhere (the session is the
+     * caller's, or the request or the model wants none). */
+    qn_prefixes *store;
+    char *space;
+    int choice; /* of rotary positions, for the whole length */
+    quern_checkpoint *checkpoints;
+    size_t checkpoint_count, next_checkpoint;
+    bool forgets;  /* what is kept at the end can't be cut at any length */
+    size_t learnt; /* another one: what other prompts had too; 0: none */
+    /* See share.h. */
+    quern_job *leader, *followers, *next_follower;
+    size_t want;
+    bool same;
+    bool begun, told_start;
+    bool given;     /* the prompt's logits are in the session */
+    qn_status late; /* a failure that the next step is to report */
+    qn_error late_error;
     /* With the lock. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -44,6 +62,8 @@ struct quern_job {
 
 /* Puts a copy of the event behind the others; `data` is the job. */
 qn_status qn_job_emit(void *data, const quern_event *event);
+/* A job that has waited for another one's prompt goes on. */
+void qn_job_go(quern_job *job);
 /* The row's part of the job, on the model's thread. */
 extern const qn_row_calls qn_job_calls;
 

@@ -58,6 +58,10 @@ static qn_status check_options(const quern_options *o)
         return bad_option("parallel", "0..1024", o->parallel);
     if (o->num_draft < 0 || o->num_draft > QN_MAX_DRAFT)
         return bad_option("num_draft", "0..16", o->num_draft);
+    if (o->spec_max_rows < 0 || o->spec_max_rows > QN_DRAFT_MAX_ROWS)
+        return bad_option("spec_max_rows", "0..64", o->spec_max_rows);
+    if (o->max_step_ms < 0)
+        return bad_option("max_step_ms", "0 or more", o->max_step_ms);
     if (o->draft && o->ngram)
         return qn_fail_where(qn_fail(QN_E_ARG, "draft: a model and n-grams "
                                                "exclude each other"),
@@ -606,6 +610,10 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
     qn_scheduler_init(&m->scheduler, options->parallel > 0
                                          ? (size_t)options->parallel
                                          : DEFAULT_PARALLEL);
+    if (options->spec_max_rows > 0)
+        m->scheduler.draft_rows = (size_t)options->spec_max_rows;
+    m->scheduler.step_seconds = options->max_step_ms / 1000.0;
+    qn_prefixes_init(&m->prefixes, options->prefix_cache);
     m->log = options->log;
     m->log_data = options->log_data;
     m->trust_content = options->trust_content;
@@ -643,6 +651,7 @@ void quern_model_free(quern_model *m)
     if (!m)
         return;
     qn_scheduler_clear(&m->scheduler);
+    qn_prefixes_clear(&m->prefixes);
     quern_model_free(m->draft);
     qn_model_free(m->model);
     qn_weights_free(m->headers.weights);

@@ -4,7 +4,8 @@
  * conversations, session.c computes sequences, scheduler.c decides which ones
  * next, on the model's thread, for feed.c and for job.c, which is one answer:
  * answer.c makes events of tokens (sampler.c picks them, reasoning.c tells
- * thoughts from answers, stops.c ends them), draft.c guesses ahead.  submit.c
+ * thoughts from answers, stops.c ends them), draft.c guesses ahead, prefix.c
+ * keeps what was computed, share.c is for prompts at the same time.  submit.c
  * is how callers see jobs, generate.c waits for one.  saved.c has sessions on
  * disk. */
 #ifndef QN_RUNTIME_RUNTIME_H
@@ -16,6 +17,7 @@
 #include "kv/cache.h"
 #include "model/model.h"
 #include "model/predict.h"
+#include "prefix.h"
 #include "reasoning.h"
 #include "scheduler.h"
 #include "text/template.h"
@@ -73,6 +75,7 @@ struct quern_model {
     qn_watch_fn watch; /* see qn_model_open_watched */
     void *watch_data;
     qn_scheduler scheduler;
+    qn_prefixes prefixes;
     qn_markers markers;
     quern_model *draft; /* computed by this model's thread; or NULL */
     int num_draft;      /* tokens to guess at a time; 0: no speculation */

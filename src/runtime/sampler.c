@@ -287,7 +287,7 @@ static qn_status normalize(qn_sampler *s)
         return qn_fail(QN_E_INTERNAL, "the model gave logits that are no "
                                       "numbers");
     if (top == -INFINITY)
-        return qn_fail(QN_E_ARG, "no token is allowed");
+        return qn_fail(QN_E_INTERNAL, "no token is allowed");
     double sum = 0;
     for (int32_t i = 0; i < s->vocab; i++)
         sum += expf(s->lp[i] - top);

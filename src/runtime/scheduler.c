@@ -25,7 +25,7 @@ struct qn_call {
 
 void qn_scheduler_init(qn_scheduler *s, size_t parallel)
 {
-    *s = (qn_scheduler){.parallel = parallel};
+    *s = (qn_scheduler){.parallel = parallel, .draft_rows = QN_DRAFT_ROWS};
     s->last_waiting = &s->first_waiting;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t attr;
@@ -176,11 +176,15 @@ static bool take_work(qn_scheduler *s)
         wait_a_moment(s);
     s->stalled = false;
     for (;;) {
-        run_calls(s);
-        take_waiting(s, &begin, &dropped);
-        if (begin || dropped || s->count || s->ending)
-            break;
+        if (!s->borrowed) {
+            run_calls(s);
+            take_waiting(s, &begin, &dropped);
+            if (begin || dropped || s->count || s->ending)
+                break;
+        }
+        s->waits = true;
         pthread_cond_wait(&s->work, &s->lock);
+        s->waits = false;
     }
     bool ending = s->ending && !begin && !dropped && !s->count;
     pthread_mutex_unlock(&s->lock);
@@ -238,7 +242,7 @@ static size_t choose(qn_scheduler *s)
 {
     size_t count = 0;
     for (qn_row *row = s->rows; row; row = row->next) {
-        if (!row->calls->ready(row))
+        if (row->done == row->count || !row->calls->ready(row))
             continue;
         if (row->alone) {
             s->who[0] = row;
@@ -249,6 +253,33 @@ static size_t choose(qn_scheduler *s)
     return count;
 }
 
+/* Tokens of prompts that a step may have. */
+static size_t chunk_of(const qn_scheduler *s)
+{
+    enum { LEAST = 16, UNKNOWN = 32 };
+    size_t chunk = (size_t)s->who[0]->session->model->prefill_chunk;
+    if (s->step_seconds <= 0)
+        return chunk;
+    if (s->token_seconds <= 0)
+        return least(chunk, UNKNOWN);
+    double most = s->step_seconds / s->token_seconds;
+    size_t cut = most < LEAST ? LEAST : most > 1e6 ? 1000000 : (size_t)most;
+    return least(chunk, cut);
+}
+
+/* What a step with many tokens says of the time of one. */
+static void note_time(qn_scheduler *s, size_t count, double seconds)
+{
+    enum { MANY = 16 };
+    size_t tokens = 0;
+    for (size_t i = 0; i < count; i++)
+        tokens += (size_t)s->feeds[i].count;
+    if (tokens < MANY)
+        return;
+    double one = seconds / (double)tokens, before = s->token_seconds;
+    s->token_seconds = before > 0 ? 0.5 * (before + one) : one;
+}
+
 /* The next step: what each needs, then more of prompts as far as the chunk
  * allows, those that came first at first. */
 static size_t plan(qn_scheduler *s)
@@ -256,7 +287,7 @@ static size_t plan(qn_scheduler *s)
     size_t count = choose(s), taken = 0;
     if (!count)
         return 0;
-    size_t chunk = (size_t)s->who[0]->session->model->prefill_chunk;
+    size_t chunk = chunk_of(s);
     for (size_t i = 0; i < count; i++)
         taken += need_of(s->who[i]);
     size_t spare = chunk > taken ? chunk - taken : 0;
@@ -264,6 +295,8 @@ static size_t plan(qn_scheduler *s)
         qn_row *row = s->who[i];
         size_t need = need_of(row), left = row->count - row->done;
         size_t most = least(left, qn_session_room(row->session));
+        if (row->stop > row->done)
+            most = least(most, row->stop - row->done);
         size_t more = most > need ? least(most - need, spare) : 0;
         spare -= more;
         s->feeds[i] = feed_of(row, need + more);
@@ -312,19 +345,34 @@ static void fail_all(qn_scheduler *s)
         leave(s, &s->rows, QN_E_NOMEM);
 }
 
+/* Rows that have everything already. */
+static void pass_complete(qn_scheduler *s)
+{
+    for (qn_row *row = s->rows, *next; row; row = next) {
+        next = row->next;
+        if (row->done == row->count && row->calls->ready(row))
+            move_on(s, row, 0, QN_OK);
+    }
+}
+
 static void take_step(qn_scheduler *s)
 {
     if (!make_room(s)) {
         fail_all(s);
         return;
     }
-    qn_drafts_propose(s->rows, s->count);
+    pass_complete(s);
+    if (s->count <= s->draft_rows)
+        qn_drafts_propose(s->rows, s->count);
     drop_too_long(s);
     size_t count = plan(s);
     s->stalled = !count && s->count;
     if (!count)
         return;
+    double begin = s->step_seconds > 0 ? qn_now() : 0;
     qn_status status = qn_sessions_compute(s->feeds, count);
+    if (s->step_seconds > 0 && !status)
+        note_time(s, count, qn_now() - begin);
     if (status && count > 1) {
         rebuild_all(s, count, status);
         return;
@@ -376,20 +424,84 @@ static qn_status start(qn_scheduler *s)
     return QN_OK;
 }
 
+/* With the lock. */
+static void put_behind(qn_scheduler *s, qn_row *rows)
+{
+    *s->last_waiting = rows;
+    for (qn_row *row = rows; row; row = row->next) {
+        s->waiting += row->limited;
+        s->last_waiting = &row->next;
+    }
+}
+
 qn_status qn_scheduler_add(qn_scheduler *s, qn_row *rows)
 {
     pthread_mutex_lock(&s->lock);
     qn_status status = start(s);
     if (!status) {
-        *s->last_waiting = rows;
-        for (qn_row *row = rows; row; row = row->next) {
-            s->waiting += row->limited;
-            s->last_waiting = &row->next;
-        }
+        put_behind(s, rows);
         pthread_cond_signal(&s->work);
     }
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+/* With the lock: the thread sleeps, or is not there yet, and nobody has come
+ * before. */
+static bool is_idle(const qn_scheduler *s)
+{
+    return !s->borrowed && !s->first_waiting && !s->calls && !s->count &&
+           (s->waits || !s->started);
+}
+
+/* Takes the steps of the thread until *left is 0; rows of others that came
+ * meanwhile are its own again then. */
+static void compute_here(qn_scheduler *s, pthread_mutex_t *lock,
+                         const size_t *left)
+{
+    for (;;) {
+        pthread_mutex_lock(lock);
+        bool done = !*left;
+        pthread_mutex_unlock(lock);
+        if (done)
+            return;
+        qn_row *begin = NULL, *dropped = NULL;
+        pthread_mutex_lock(&s->lock);
+        run_calls(s);
+        take_waiting(s, &begin, &dropped);
+        pthread_mutex_unlock(&s->lock);
+        end_all(dropped);
+        begin_all(s, begin);
+        drop_cancelled(s);
+        if (s->count)
+            take_step(s);
+    }
+}
+
+qn_status qn_scheduler_run(qn_scheduler *s, qn_row *rows, pthread_mutex_t *lock,
+                           const size_t *left)
+{
+    pthread_mutex_lock(&s->lock);
+    bool here = is_idle(s);
+    qn_status status = here ? QN_OK : start(s);
+    if (!status)
+        put_behind(s, rows);
+    s->borrowed |= here;
+    if (!here && !status)
+        pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    if (!here)
+        return status;
+    compute_here(s, lock, left);
+    if (!s->count)
+        trim_memory();
+    pthread_mutex_lock(&s->lock);
+    s->borrowed = false;
+    /* Whoever came meanwhile has started the thread. */
+    if (s->count || s->first_waiting || s->calls)
+        pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    return QN_OK;
 }
 
 void qn_scheduler_wake(qn_scheduler *s)

@@ -23,7 +23,8 @@ typedef struct qn_row qn_row;
 typedef struct qn_row_calls {
     /* The row's turn has come; a status other than QN_OK ends it. */
     qn_status (*begin)(qn_row *row);
-    /* Whether it may be part of the next step. */
+    /* Whether it may be part of the next step.  A row that has computed all of
+     * its ids gets its step without a computation. */
     bool (*ready)(qn_row *row);
     /* After a step, with row->done moved on.  When all was computed the wanted
      * logits are in the session, and the row says what comes next.  *more
@@ -48,6 +49,7 @@ struct qn_row {
     int wanted;
     struct qn_pick *picks;  /* for as many, or NULL */
     int64_t answered;       /* as in qn_kv_rows, for the last of them */
+    size_t stop;            /* no step goes past it; 0: none */
     struct qn_draft *draft; /* adds guesses to `ids`; or NULL */
     bool limited;           /* counts among quern_options.parallel */
     bool alone;             /* not beside others until its ids are done */
@@ -62,14 +64,19 @@ typedef struct qn_scheduler {
     pthread_cond_t work;
     pthread_t thread;
     bool started, ending;
+    bool borrowed; /* a caller computes instead of the thread */
+    bool waits;    /* the thread has nothing to do */
     qn_row *first_waiting, **last_waiting; /* first come, first served */
     size_t waiting, limited;               /* jobs that wait, that run */
     qn_call *calls;
     size_t parallel;
-    /* The thread's own. */
+    size_t draft_rows;   /* with more there are no guesses */
+    double step_seconds; /* a step with prompts is to take no longer; 0: any */
+    /* The thread's own; or those of the caller that has borrowed its place. */
     qn_row *rows;
-    size_t count; /* of rows */
-    bool stalled; /* no row could be part of the last step */
+    size_t count;         /* of rows */
+    bool stalled;         /* no row could be part of the last step */
+    double token_seconds; /* of prompts, lately; 0: not known */
     struct qn_feed *feeds;
     qn_row **who; /* of each feed */
     size_t capacity;
@@ -82,6 +89,11 @@ void qn_scheduler_clear(qn_scheduler *scheduler);
 /* Hands rows over that are linked by `next`; they are the scheduler's until
  * `end`.  On failure none is. */
 qn_status qn_scheduler_add(qn_scheduler *scheduler, qn_row *rows);
+/* The same, and computes them here while the thread has nothing to do: a caller
+ * that waits for them anyway saves two changes of threads for each step.  *left
+ * is 0 when all have ended; it is read and changed with *lock. */
+qn_status qn_scheduler_run(qn_scheduler *scheduler, qn_row *rows,
+                           pthread_mutex_t *lock, const size_t *left);
 /* Makes it look at rows again that were not ready or are cancelled now. */
 void qn_scheduler_wake(qn_scheduler *scheduler);
 /* Runs `work` on the model's thread, between two steps, and waits for it: for

@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include "base/alloc.h"
+#include "share.h"
 
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -87,6 +88,98 @@ static qn_status take_session(quern_job *job, quern_session *session)
     return qn_session_take(job->session);
 }
 
+/* ---- what is kept ---- */
+
+static size_t common(const qn_ids *a, const qn_ids *b)
+{
+    size_t n = 0;
+    while (n < a->size && n < b->size && a->data[n] == b->data[n])
+        n++;
+    return n;
+}
+
+static qn_status check_checkpoints(const quern_request *r, size_t prompt)
+{
+    size_t before = 0;
+    if (r->checkpoint_count > QUERN_CHECKPOINTS)
+        return qn_fail(QN_E_ARG, "checkpoints: at most %d, found %zu",
+                       QUERN_CHECKPOINTS, r->checkpoint_count);
+    for (size_t i = 0; i < r->checkpoint_count; i++) {
+        const quern_checkpoint *c = &r->checkpoints[i];
+        if (c->tokens <= before || c->tokens > prompt)
+            return qn_fail(QN_E_ARG,
+                           "checkpoint %zu: expected a length from %zu to %zu, "
+                           "found %zu",
+                           i, before + 1, prompt, c->tokens);
+        if (c->pin_seconds < 0)
+            return qn_fail(QN_E_ARG,
+                           "checkpoint %zu: expected 0 or more seconds, found "
+                           "%lld",
+                           i, (long long)c->pin_seconds);
+        before = c->tokens;
+    }
+    return QN_OK;
+}
+
+/* Whether some layer forgets, or will be converted, so that what is kept can't
+ * always be cut. */
+static bool forgets(const quern_model *m)
+{
+    if (m->kv.start)
+        return true;
+    for (int i = 0; i < m->kv.layers; i++) {
+        const qn_kv_layer *l = qn_kv_layer_of(&m->kv, i);
+        if (l->window || l->recurrence.channels)
+            return true;
+    }
+    return false;
+}
+
+/* The next turn of a conversation has this one's messages, and not what asks
+ * for an answer to them: a length to keep, 0 for none. */
+static size_t turn_length(const quern_job *job, const quern_request *r)
+{
+    if (!r->chat.messages || !r->chat.add_generation_prompt || !job->forgets)
+        return 0;
+    quern_chat chat = r->chat;
+    qn_ids ids = {0};
+    chat.add_generation_prompt = false;
+    /* A template may refuse that: nothing is kept then. */
+    size_t length =
+        qn_chat_ids(job->model, &chat, &ids) ? 0 : common(&ids, &job->all);
+    qn_ids_free(&ids);
+    return length;
+}
+
+static qn_status set_up_store(quern_job *job, const quern_request *r)
+{
+    qn_status status = check_checkpoints(r, job->all.size);
+    quern_model *m = job->model;
+    if (status || !m->prefixes.limit || r->no_cache || !job->own_session)
+        return status;
+    job->forgets = forgets(m);
+    size_t n = r->checkpoint_count, turn = turn_length(job, r), made = 0;
+    job->space = qn_strdup(r->cache_space ? r->cache_space : "");
+    job->checkpoints = qn_calloc(n + 1, sizeof *job->checkpoints);
+    if (!job->space || !job->checkpoints)
+        return QN_E_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        if (turn && turn < r->checkpoints[i].tokens)
+            job->checkpoints[made++].tokens = turn;
+        if (turn && turn <= r->checkpoints[i].tokens)
+            turn = 0;
+        job->checkpoints[made++] = r->checkpoints[i];
+    }
+    if (turn)
+        job->checkpoints[made++].tokens = turn;
+    job->checkpoint_count = made;
+    int64_t all = (int64_t)job->all.size + r->max_tokens;
+    job->choice =
+        qn_model_rope_choice(m->model, (int)(all < m->ctx ? all : m->ctx));
+    job->store = &m->prefixes;
+    return QN_OK;
+}
+
 static qn_status set_up(quern_job *job, const quern_request *r)
 {
     size_t unknown = job->session->unknown;
@@ -104,6 +197,8 @@ static qn_status set_up(quern_job *job, const quern_request *r)
     if (!status)
         status = qn_draft_init(&job->draft, job->model, &job->all,
                                unknown ? 0 : r->num_draft);
+    if (!status)
+        status = set_up_store(job, r);
     job->answer.ahead = (int64_t)unknown;
     job->unknown = unknown;
     job->prompt = (int64_t)job->all.size;
@@ -140,6 +235,8 @@ static void free_job(quern_job *job)
     qn_answer_clear(&job->answer);
     qn_draft_clear(&job->draft);
     qn_ids_free(&job->all);
+    qn_free(job->space);
+    qn_free(job->checkpoints);
     if (job->own_session)
         quern_session_free(job->session);
     if (job->fd >= 0)
@@ -149,13 +246,13 @@ static void free_job(quern_job *job)
     qn_free(job);
 }
 
-quern_status quern_submit(quern_job **out, quern_model *model,
-                          quern_session *session, const quern_request *request,
-                          quern_error *error)
+/* A job that nobody has handed over yet. */
+static qn_status make_job(quern_job **out, quern_model *model,
+                          quern_session *session, const quern_request *request)
 {
     quern_job *job = qn_calloc(1, sizeof *job);
     if (!job)
-        return qn_give(error, QN_E_NOMEM);
+        return QN_E_NOMEM;
     job->model = model;
     job->fd = -1;
     job->last = &job->events;
@@ -166,17 +263,6 @@ quern_status quern_submit(quern_job **out, quern_model *model,
     bool taken = !status;
     if (!status)
         status = set_up(job, request);
-    if (!status) {
-        bool picks = qn_answer_is_plain(&job->answer);
-        job->answer.emit = qn_job_emit;
-        job->answer.data = job;
-        job->row = (qn_row){.calls = &qn_job_calls,
-                            .session = job->session,
-                            .picks = picks ? job->picks : NULL,
-                            .draft = &job->draft,
-                            .limited = true};
-        status = qn_scheduler_add(&model->scheduler, &job->row);
-    }
     if (status) {
         qn_error kept;
         qn_error_save(&kept);
@@ -184,9 +270,108 @@ quern_status quern_submit(quern_job **out, quern_model *model,
             qn_session_give_back(job->session);
         free_job(job);
         qn_error_restore(&kept);
-    } else {
-        *out = job;
+        return status;
     }
+    bool picks = qn_answer_is_plain(&job->answer);
+    job->answer.emit = qn_job_emit;
+    job->answer.data = job;
+    job->row = (qn_row){.calls = &qn_job_calls,
+                        .session = job->session,
+                        .picks = picks ? job->picks : NULL,
+                        .draft = &job->draft,
+                        .limited = true};
+    *out = job;
+    return QN_OK;
+}
+
+/* Gives up jobs that were not handed over. */
+static void drop_jobs(quern_job **jobs, size_t count)
+{
+    qn_error kept;
+    qn_error_save(&kept);
+    for (size_t i = 0; i < count; i++) {
+        qn_session_give_back(jobs[i]->session);
+        free_job(jobs[i]);
+        jobs[i] = NULL;
+    }
+    qn_error_restore(&kept);
+}
+
+quern_status quern_submit(quern_job **out, quern_model *model,
+                          quern_session *session, const quern_request *request,
+                          quern_error *error)
+{
+    quern_job *job;
+    qn_status status = make_job(&job, model, session, request);
+    if (status)
+        return qn_give(error, status);
+    status = qn_scheduler_add(&model->scheduler, &job->row);
+    if (status)
+        drop_jobs(&job, 1);
+    else
+        *out = job;
+    return qn_give(error, status);
+}
+
+quern_status quern_submit_n(quern_job **out, size_t count, quern_model *model,
+                            const quern_request *request, quern_error *error)
+{
+    quern_request each = *request;
+    qn_status status =
+        count && count <= QUERN_MOST_ANSWERS
+            ? QN_OK
+            : qn_fail(QN_E_ARG, "answers: expected 1..%d, found %zu",
+                      QUERN_MOST_ANSWERS, count);
+    size_t made = 0;
+    while (made < count && !status) {
+        each.sampling.seed =
+            (request->sampling.seed + made) & (uint64_t)INT64_MAX;
+        status = make_job(&out[made], model, NULL, &each);
+        if (status)
+            break;
+        if (made) {
+            qn_share_join(out[made], out[0], out[0]->all.size, true);
+            out[made - 1]->row.next = &out[made]->row;
+        }
+        made++;
+    }
+    if (!status)
+        status = qn_scheduler_add(&model->scheduler, &out[0]->row);
+    if (status)
+        drop_jobs(out, made);
+    return qn_give(error, status);
+}
+
+/* ---- what is kept, from outside ---- */
+
+void quern_model_prefixes(quern_model *model, quern_prefix_stats *out)
+{
+    qn_prefixes_stats(&model->prefixes, out);
+}
+
+typedef struct flush {
+    quern_model *model;
+    size_t entries;
+    uint64_t bytes;
+} flush;
+
+static qn_status do_flush(void *data)
+{
+    flush *f = data;
+    qn_prefixes_flush(&f->model->prefixes, &f->entries, &f->bytes);
+    mlx_clear_cache();
+    return QN_OK;
+}
+
+quern_status quern_model_flush(quern_model *model, size_t *entries,
+                               uint64_t *bytes, quern_error *error)
+{
+    flush f = {.model = model};
+    qn_status status = qn_scheduler_call(&model->scheduler, do_flush, &f);
+    if (entries)
+        *entries = f.entries;
+    if (bytes)
+        *bytes = f.bytes;
     return qn_give(error, status);
 }
 

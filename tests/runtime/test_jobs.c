@@ -230,6 +230,91 @@ static void test_greedy_guesses_of_the_same_model_are_right(void **state)
     qn_free(path);
 }
 
+/* Two answers that run from the first step to the last beside each other. */
+static int64_t guesses_of_two(int most_rows)
+{
+    quern_options options;
+    quern_options_init(&options);
+    options.ngram = true;
+    options.spec_max_rows = most_rows;
+    quern_model *m = load(tiny, &options);
+    quern_request r;
+    quern_job *jobs[2];
+    int64_t drafted = 0;
+    make_request(&r, m, 1);
+    r.sampling.temperature = 0;
+    r.max_tokens = 60;
+    check_quern(quern_submit_n(jobs, 2, m, &r, &error));
+    for (int i = 0; i < 2; i++) {
+        quern_result result;
+        check_quern(quern_job_result(jobs[i], &result, &error));
+        assert_int_equal(result.finish, QUERN_FINISH_LENGTH);
+        drafted += result.drafted;
+        quern_result_free(&result);
+        quern_job_free(jobs[i]);
+    }
+    quern_model_free(m);
+    return drafted;
+}
+
+static void test_nothing_is_guessed_above_so_many_rows(void **state)
+{
+    (void)state;
+    assert_true(guesses_of_two(0) > 0);
+    assert_true(guesses_of_two(2) > 0);
+    assert_int_equal(guesses_of_two(1), 0);
+    quern_options options;
+    quern_options_init(&options);
+    options.spec_max_rows = 65;
+    char *path = qn_path_join(QN_TEST_VECTORS, tiny);
+    quern_model *m;
+    assert_int_equal(quern_model_load(&m, path, &options, &error), QUERN_E_ARG);
+    assert_string_equal(error.where, "spec_max_rows");
+    options.spec_max_rows = 0;
+    options.max_step_ms = -1;
+    assert_int_equal(quern_model_load(&m, path, &options, &error), QUERN_E_ARG);
+    assert_string_equal(error.where, "max_step_ms");
+    qn_free(path);
+}
+
+/* Pieces that a prompt of 180 tokens comes in, and its answer. */
+static int pieces_of(int max_step_ms, quern_result *result)
+{
+    quern_options options;
+    quern_options_init(&options);
+    options.max_step_ms = max_step_ms;
+    quern_model *m = load(tiny, &options);
+    quern_request r;
+    quern_job *job;
+    quern_event event;
+    int32_t ids[180];
+    for (int i = 0; i < 180; i++)
+        ids[i] = (i * 7 + i / 9) % 320;
+    make_request(&r, m, 3);
+    r.ids = ids;
+    r.id_count = 180;
+    check_quern(quern_submit(&job, m, NULL, &r, &error));
+    int pieces = 0;
+    while (quern_job_next(job, -1, &event) && event.type != QUERN_EVENT_DONE)
+        pieces += event.type == QUERN_EVENT_PROMPT;
+    check_quern(quern_job_result(job, result, &error));
+    quern_job_free(job);
+    quern_model_free(m);
+    return pieces;
+}
+
+static void test_prompts_are_cut_so_that_steps_are_short(void **state)
+{
+    (void)state;
+    quern_result whole, cut;
+    assert_int_equal(pieces_of(0, &whole), 1);
+    /* The first piece is small, as long as nothing is known of the time. */
+    assert_true(pieces_of(1, &cut) >= 2);
+    check_equal(&whole, &cut);
+    quern_result_free(&whole);
+    quern_result_free(&cut);
+}
+
 static void test_a_draft_needs_the_same_vocabulary(void **state)
 {
     (void)state;
@@ -519,6 +604,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_do_not_depend_on_how_they_are_made),
         cmocka_unit_test(test_greedy_guesses_of_the_same_model_are_right),
+        cmocka_unit_test(test_nothing_is_guessed_above_so_many_rows),
+        cmocka_unit_test(test_prompts_are_cut_so_that_steps_are_short),
         cmocka_unit_test(test_a_draft_needs_the_same_vocabulary),
         cmocka_unit_test(test_events_are_pulled),
         cmocka_unit_test(test_a_job_that_nobody_reads_pauses),
