@@ -1,7 +1,7 @@
 /* fuzz_gguf.c: the header of a GGUF file.
  *
- * What is accepted must lie in the file, keys and tensors must be found by
- * their names, and tensors stand on the alignment. */
+ * What is accepted must lie in the file and be all of the front, keys and
+ * tensors must be found by their names, and tensors stand on the alignment. */
 #include "fuzz.h"
 
 #include "base/gguf.h"
@@ -65,9 +65,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     qn_gguf *gguf = NULL;
     qn_status status = qn_gguf_parse(&gguf, (qn_bytes){data, size});
     FUZZ_CHECK(!status == (gguf != NULL));
+    uint64_t need = qn_gguf_front_need((qn_bytes){data, size});
     if (gguf) {
         walk_keys(gguf, data, size);
         walk_tensors(gguf, data, size);
+        /* As much of the front is enough, and less is not. */
+        FUZZ_CHECK(need <= size);
+        FUZZ_CHECK(qn_gguf_front_need((qn_bytes){data, need}) == need);
+        for (uint64_t less = need / 2; less < need; less += need / 8 + 1)
+            FUZZ_CHECK(qn_gguf_front_need((qn_bytes){data, less}) > less);
     }
     qn_gguf_free(gguf);
     return 0;

@@ -312,6 +312,10 @@ typedef struct quern_options {
     /* Reads headers, tokenizer and template, not the weights: for
      * quern_model_info and quern_model_tensor.  Sessions can't be made. */
     bool headers_only;
+    /* With headers_only: `path` is a model of the hub, of which the headers of
+     * the weights and the configuration are fetched and nothing is kept; for
+     * quern_model_fit.  Its tokenizer stays unknown. */
+    bool remote;
     /* Tensors that the model does not use are reported, not refused. */
     bool lenient_weights;
     /* Text of messages may spell special tokens. */

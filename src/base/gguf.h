@@ -102,6 +102,10 @@ typedef struct qn_gguf qn_gguf;
  * the caller owns *out (qn_gguf_free); on error it is untouched. */
 qn_status qn_gguf_parse(qn_gguf **out, qn_bytes file);
 void qn_gguf_free(qn_gguf *gguf);
+/* For a file that comes piece by piece: bytes of its front that have to be
+ * there before more can be said.  At most front.size when the header is whole,
+ * or wrong, which qn_gguf_parse tells. */
+uint64_t qn_gguf_front_need(qn_bytes front);
 int qn_gguf_version(const qn_gguf *gguf);
 
 size_t qn_gguf_key_count(const qn_gguf *gguf);

@@ -122,6 +122,11 @@ static quern_status ask(view *v, const char *ref, quern_error *error)
     if (status == QUERN_E_NOTFOUND && !*error->where && flag[QN_FLAG_PULL].on &&
         !qn_cli_pull(v->cli, ref))
         status = quern_model_load(&model, ref, &options, error);
+    if (status == QUERN_E_NOTFOUND && !*error->where &&
+        flag[QN_FLAG_FIT_REMOTE].on) {
+        options.remote = true;
+        status = quern_model_load(&model, ref, &options, error);
+    }
     if (status)
         return status;
     size_t lengths = v->ctx_count ? v->ctx_count : 1;

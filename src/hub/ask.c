@@ -49,9 +49,7 @@ static qn_status wait_for(const qn_patience *p, double delay)
     return status;
 }
 
-/* Runs the transfer until it succeeds or patience ends; its own failure is in
- * it, others are returned. */
-static qn_status run(qn_http *http, qn_transfer *t, const qn_patience *p,
+qn_status qn_ask_run(qn_http *http, qn_transfer *t, const qn_patience *p,
                      qn_status (*again)(void *data))
 {
     for (int attempt = 1;; attempt++) {
@@ -105,7 +103,7 @@ static qn_status get(qn_buf *out, qn_transfer *t, qn_http *http,
     qn_status status = qn_buf_status(url);
     *t = (qn_transfer){.url = url->data, .add = keep_answer, .data = out};
     if (!status)
-        status = run(http, t, p, begin_again);
+        status = qn_ask_run(http, t, p, begin_again);
     return status;
 }
 
@@ -226,7 +224,7 @@ qn_status qn_ask_file(qn_hub_file *file, qn_http *http, const qn_hub *hub,
     qn_status status = qn_buf_status(&url);
     qn_transfer t = {.url = url.data, .head_only = true};
     if (!status)
-        status = run(http, &t, p, NULL);
+        status = qn_ask_run(http, &t, p, NULL);
     if (!status && t.status)
         status = qn_ask_explain(&t, hub, listing->id, file->name);
     qn_buf_free(&url);

@@ -19,6 +19,12 @@ typedef struct qn_patience {
  * longer each time. */
 double qn_patience_delay(int attempt, const qn_reply *reply);
 
+/* Runs the transfer until it succeeds or patience ends; its own failure is in
+ * it, others are returned.  `again` (may be NULL) is called before each try. */
+qn_status qn_ask_run(qn_http *http, qn_transfer *transfer,
+                     const qn_patience *patience,
+                     qn_status (*again)(void *data));
+
 /* The model's files at a revision.  QN_E_NOTFOUND and QN_E_DENIED say what to
  * do. */
 qn_status qn_ask_listing(qn_listing *out, qn_arena *arena, qn_http *http,

@@ -201,8 +201,10 @@ static bool set_headers(qn_http *h, qn_transfer *t)
         good = !qn_buf_status(&line) && add_line(h, &list, line.data);
         qn_buf_clear(&line);
     }
-    if (good && t->from) {
+    if (good && (t->from || t->until)) {
         qn_buf_printf(&line, "Range: bytes=%llu-", (unsigned long long)t->from);
+        if (t->until)
+            qn_buf_printf(&line, "%llu", (unsigned long long)t->until - 1);
         good = !qn_buf_status(&line) && add_line(h, &list, line.data);
     }
     qn_buf_free(&line);

@@ -14,7 +14,8 @@ typedef struct qn_transfer {
     /* The request.  The token goes along when the URL is the endpoint's. */
     const char *url;
     bool head_only;
-    uint64_t from; /* ask for the bytes from here on, when not 0 */
+    uint64_t from;  /* ask for the bytes from here on, when not 0 */
+    uint64_t until; /* and before this one, when not 0 */
     /* Called once, before the first byte of a good answer (200 or 206), and for
      * each piece of it; a failure ends the transfer with that status. */
     qn_status (*begin)(void *data, const qn_reply *reply);

@@ -12,7 +12,7 @@
  * ref.c reads references, cache.c looks into the cache, gc.c cleans it.
  * listing.c reads what the hub says of a repository and select.c chooses among
  * its files, both without a network; http.c speaks HTTP, ask.c asks the hub,
- * fetch.c fetches a file, and get.c a model. */
+ * fetch.c fetches a file, get.c a model, and heads.c what its headers say. */
 #ifndef QN_HUB_HUB_H
 #define QN_HUB_HUB_H
 
@@ -98,6 +98,15 @@ qn_status qn_cache_gc(qn_arena *arena, quern_gc_item **out, size_t *count,
 /* Whether the model in the snapshot `path`, whose small files are there, can be
  * loaded as far as they show. */
 typedef qn_status (*qn_hub_check)(const char *path);
+
+/* Makes a folder with what the headers of a model's files say: its
+ * configuration, and weights that are empty but for their headers.  *path is
+ * what to load, *folder what to remove afterwards (qn_hub_remove_heads); the
+ * caller owns both. */
+qn_status qn_hub_heads(char **path, char **folder, const qn_hub *hub,
+                       const char *ref);
+/* NULL is ignored. */
+void qn_hub_remove_heads(const char *folder);
 
 /* See quern_get; texts in the arena. */
 qn_status qn_hub_get(qn_arena *arena, quern_get_result *result,

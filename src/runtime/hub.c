@@ -10,6 +10,9 @@
 #include "hub/lock.h"
 #include "model/model.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /* A new arena in *owned. */
 static qn_status begin(qn_hub *hub, qn_arena **arena)
 {
@@ -32,6 +35,36 @@ qn_status qn_model_path(char **path, const char *ref)
     if (!status)
         status = qn_hub_resolve(path, &hub, ref);
     qn_hub_close(&hub);
+    return status;
+}
+
+qn_status qn_model_heads(char **path, char **folder, const char *ref)
+{
+    qn_hub hub = {0};
+    qn_status status = qn_hub_open(&hub);
+    if (!status)
+        status = qn_hub_open_network(&hub);
+    if (!status)
+        status = qn_hub_heads(path, folder, &hub, ref);
+    qn_hub_close(&hub);
+    return status;
+}
+
+qn_status qn_model_drop_heads(char **folder, const char *ref, qn_status status)
+{
+    qn_error error;
+    size_t size = strlen(*folder);
+    qn_error_save(&error);
+    /* Where it was is of no use to anybody. */
+    if (status && !strncmp(error.where, *folder, size)) {
+        char where[sizeof error.where];
+        snprintf(where, sizeof where, "%s%s", ref, error.where + size);
+        memcpy(error.where, where, sizeof where);
+        qn_error_restore(&error);
+    }
+    qn_hub_remove_heads(*folder);
+    qn_free(*folder);
+    *folder = NULL;
     return status;
 }
 

@@ -66,6 +66,10 @@ static qn_status check_options(const quern_options *o)
         return qn_fail_where(qn_fail(QN_E_ARG, "draft: a model and n-grams "
                                                "exclude each other"),
                              "draft");
+    if (o->remote && !o->headers_only)
+        return qn_fail_where(
+            qn_fail(QN_E_ARG, "remote: expected headers_only beside it"),
+            "remote");
     return qn_cache_check_options(o);
 }
 
@@ -403,7 +407,7 @@ static qn_status set_sizes(quern_model *m, const qn_config *c,
     m->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : DEFAULT_CHUNK;
     m->dtype = dtype_of(o->dtype, MLX_FLOAT32);
     m->vocab = c->vocab_size;
-    int32_t known = qn_tokenizer_count(m->tokenizer);
+    int32_t known = m->tokenizer ? qn_tokenizer_count(m->tokenizer) : m->vocab;
     m->token_count = known < m->vocab ? known : m->vocab;
     return qn_cache_set(m, c, o, dir);
 }
@@ -468,6 +472,8 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
     const char *dir = qn_weights_dir(weights);
     qn_status status = QN_OK;
     set_default_sampling(&m->defaults);
+    if (options->remote)
+        return set_sizes(m, config, options, dir);
     if (dir)
         status = read_generation_config(m, dir, config);
     if (!status)
@@ -620,7 +626,9 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
     m->watch = watch;
     m->watch_data = data;
     m->in_use = -1;
-    qn_status status = qn_model_path(&m->path, path);
+    qn_status status = options->remote && options->headers_only
+                           ? qn_model_heads(&m->path, &m->heads, path)
+                           : qn_model_path(&m->path, path);
     /* Before the first file is opened: nobody removes them from now on. */
     if (!status && !options->headers_only)
         m->in_use = qn_use_begin(m->path);
@@ -628,6 +636,8 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
         status = load(m, options);
     if (!status)
         status = load_draft(m, options);
+    if (m->heads)
+        status = qn_model_drop_heads(&m->heads, path, status);
     m->load_seconds = qn_now() - start;
     if (status) {
         qn_error kept;
@@ -700,16 +710,17 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .quantization = sums->form,
         .dtype = dtype_name(m->dtype),
         .kv = m->kv_name,
-        .tokenizer = qn_tokenizer_kind(m->tokenizer),
+        .tokenizer = m->tokenizer ? qn_tokenizer_kind(m->tokenizer) : NULL,
         .pooling = m->embedder.pooling ? quern_pooling_name(m->embedder.pooling)
                                        : NULL,
         .encoder = qn_family_is_encoder(c->family),
         .has_chat_template = m->chat.parsed != NULL,
         .chat_template = m->chat.source,
-        .token_count = qn_tokenizer_count(m->tokenizer),
-        .bos_id = qn_tokenizer_bos(m->tokenizer),
-        .unk_id = qn_tokenizer_unk(m->tokenizer),
-        .pad_id = qn_tokenizer_pad(m->tokenizer),
+        .token_count =
+            m->tokenizer ? qn_tokenizer_count(m->tokenizer) : m->token_count,
+        .bos_id = m->tokenizer ? qn_tokenizer_bos(m->tokenizer) : -1,
+        .unk_id = m->tokenizer ? qn_tokenizer_unk(m->tokenizer) : -1,
+        .pad_id = m->tokenizer ? qn_tokenizer_pad(m->tokenizer) : -1,
         .tied_embeddings = sums->tied,
         .vocab_size = m->vocab,
         .layers = c->layers,

@@ -64,6 +64,7 @@ struct quern_model {
     int64_t ctx;
     qn_held held;        /* predicted */
     uint64_t parameters; /* values in all weights */
+    char *heads;         /* folder of what the hub sent, while it is read */
     int prefill_chunk;
     size_t tensors;
     double load_seconds;
@@ -118,6 +119,13 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
 
 /* See quern_resolve. */
 qn_status qn_model_path(char **path, const char *ref);
+/* The headers of a model of the hub: what to load, and the folder to drop when
+ * that is done.  The caller owns both. */
+qn_status qn_model_heads(char **path, char **folder, const char *ref);
+/* Removes it, frees *folder, and says `ref` instead of it in the error of
+ * `status`, which it returns. */
+qn_status qn_model_drop_heads(char **folder, const char *ref,
+                              qn_status status);
 /* Marks a model of the cache as used until qn_use_end; -1 for other paths. */
 int qn_use_begin(const char *path);
 void qn_use_end(int fd);

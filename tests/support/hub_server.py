@@ -269,11 +269,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.headers.get("Range") and self.headers["Range"].startswith("bytes=") and (
                 not weights or c.get("range", "honour") != "ignore"):
             code = 206
+            end = self.range_end(len(data))
             headers.append(("Content-Range", "bytes %d-%d/%d"
-                            % (begin, len(data) - 1, len(data))))
+                            % (begin, end - 1, len(data))))
         else:
-            begin = 0
-        self.send(c, code, headers, data[begin:], weights)
+            begin, end = 0, len(data)
+        self.send(c, code, headers, data[begin:end], weights)
+
+    def range_end(self, size):
+        last = self.headers["Range"][6:].split("-")[1]
+        return min(int(last) + 1, size) if last else size
 
     def range_begin(self, c, weights, size):
         text = self.headers.get("Range") or ""
