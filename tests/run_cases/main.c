@@ -167,10 +167,11 @@ static const struct {
     const char *prefix;
     case_fn run;
 } kinds[] = {
-    {"engine-", run_call_case},   {"io-", run_call_case},
-    {"tok-", run_tokenizer_case}, {"template", run_template_case},
-    {"model", run_model_case},    {"download", run_download_case},
-    {"stop", run_request_case},   {"kv", run_kv_case},
+    {"engine-", run_call_case},    {"io-", run_call_case},
+    {"tok-", run_tokenizer_case},  {"template", run_template_case},
+    {"model", run_model_case},     {"download", run_download_case},
+    {"stop", run_request_case},    {"kv", run_kv_case},
+    {"server-", run_request_case},
 };
 
 static case_fn function_of(const qn_json *c)
