@@ -600,6 +600,10 @@ typedef struct quern_request {
      * the model was loaded with; at most 16, and without effect where it was
      * loaded without. */
     int num_draft;
+    /* At most so many tokens of thoughts: then the mark that ends them is
+     * taken, whatever the model would say.  0: none; -1: as many as it likes.
+     * Without effect where the vocabulary has no such marks. */
+    int64_t reasoning_budget;
 
     /* For jobs without a session, where the model keeps sequences
      * (options.prefix_cache).  Only requests of one space (NULL: "") have

@@ -34,6 +34,8 @@ qn_status qn_answer_check(const quern_request *r)
         return bad_value("top_logprobs", "0..20", r->top_logprobs);
     if (r->num_draft < -1 || r->num_draft > QN_MAX_DRAFT)
         return bad_value("num_draft", "-1..16", r->num_draft);
+    if (r->reasoning_budget < -1)
+        return bad_value("reasoning_budget", "-1 or more", r->reasoning_budget);
     return QN_OK;
 }
 
@@ -77,6 +79,7 @@ qn_status qn_answer_init(qn_answer *a, const quern_model *m,
     a->ignore_eos = r->ignore_eos;
     a->logprobs = r->logprobs;
     a->top_logprobs = r->top_logprobs;
+    a->budget = r->reasoning_budget;
     a->end_id = -1;
     a->stops.matched = -1;
     qn_router_init(&a->router, &m->markers, m->tokenizer, prompt, count);
@@ -346,6 +349,8 @@ static qn_status add_text(qn_answer *a, int32_t id)
         a->fresh = span == QN_SPAN_REASONING || a->thought_tokens > 0;
     }
     a->thought_tokens += silent || span == QN_SPAN_REASONING;
+    if (!silent && span == QN_SPAN_REASONING && a->budget > 0)
+        a->budget--;
     if (!status && silent)
         mark_ends(a, a->decoded);
     if (status || silent)
@@ -364,6 +369,10 @@ qn_status qn_answer_take(qn_answer *a, quern_session *session, size_t back,
         pick_token(a, session, back, pick, history, count, id, &sampled);
     if (status)
         return status;
+    /* In the place of what was picked, so that a draw is made for every token
+     * and those behind are the same with any budget. */
+    if (!a->budget && a->router.span == QN_SPAN_REASONING)
+        *id = a->router.markers->close;
     if (is_end(a->model, *id)) {
         a->end_id = *id;
         a->finish = QUERN_FINISH_STOP;

@@ -755,6 +755,7 @@ void quern_request_init(quern_request *request, const quern_model *m)
         .sampling = m->defaults,
         .max_tokens = 512,
         .num_draft = -1,
+        .reasoning_budget = -1,
     };
     quern_chat_init(&request->chat);
 }

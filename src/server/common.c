@@ -347,6 +347,8 @@ const qn_field qn_request_fields[] = {
     ROW("min_tokens", QN_INT, qn_take_int, asked.min_tokens, 0, MAX_SEED,
         "0 or more"),
     ROW("ignore_eos", QN_BOOL, qn_take_bool, asked.ignore_eos, 0, 0, NULL),
+    ROW("reasoning_budget", QN_INT, qn_take_int, asked.reasoning_budget, -1,
+        MAX_SEED, "-1 or more"),
     QN_FIELD_BY("speculative", QN_OBJECT, draft_shape, read_draft),
     /* llama-server's ways to sample that are not those of quern. */
     QN_FIELD_BY("dry_multiplier", QN_NUMBER, NULL, qn_take_refused_unless_off),

@@ -53,16 +53,6 @@ static bool read_adapter(qn_reading *r, const qn_field *f, const qn_json *value,
                         "the server has no adapter of this name");
 }
 
-static bool read_budget(qn_reading *r, const qn_field *f, const qn_json *value,
-                        void *base)
-{
-    int64_t number = 0;
-    qn_json_as_int(value, &number);
-    if (number < -1)
-        return qn_bad_field(r, QN_API_OUT_OF_RANGE, "expected -1 or more");
-    return number == -1 || qn_take_refused(r, f, value, base);
-}
-
 static bool modalities_shape(qn_reading *r, const qn_field *f,
                              const qn_json *value, void *base)
 {
@@ -97,7 +87,6 @@ const qn_field qn_openai_fields[] = {
         "-1, or 1 or more"),
     QN_FIELD_BY("response_format", QN_OBJECT, format_shape, read_format),
     QN_FIELD_BY("adapter", QN_STRING, NULL, read_adapter),
-    QN_FIELD_BY("reasoning_budget", QN_INT, NULL, read_budget),
     QN_FIELD_BY("modalities", QN_ARRAY, modalities_shape, read_modalities),
     QN_FIELD_BY("audio", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("prediction", QN_ANY, NULL, qn_take_refused),

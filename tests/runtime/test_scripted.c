@@ -142,6 +142,58 @@ static void test_harmony_channels(void **state)
     check_spans(harmony, "[65, 66]", "x", "", "AB");
 }
 
+static void check_budget(const char *const *tokens, const char *ids,
+                         const char *prompt, int64_t budget, bool logprobs,
+                         const char *reasoning, const char *text)
+{
+    quern_model *m = load_script(tokens, ids, "");
+    quern_session *s;
+    quern_request r = ask_for(m);
+    quern_result result;
+    r.prompt = prompt;
+    r.reasoning_budget = budget;
+    r.logprobs = logprobs;
+    check_quern(quern_session_new(&s, m, &error));
+    check_quern(quern_generate(s, &r, NULL, NULL, &result, &error));
+    assert_string_equal(result.reasoning, reasoning);
+    assert_string_equal(result.text, text);
+    quern_result_free(&result);
+    quern_session_free(s);
+    quern_model_free(m);
+}
+
+static void test_thoughts_end_with_their_budget(void **state)
+{
+    (void)state;
+    const char *ids = "[332, 97, 98, 99, 100, 333, 101, 332, 102, 103]";
+    for (int logprobs = 0; logprobs < 2; logprobs++) {
+        check_budget(think, ids, "x", -1, logprobs, "abcdfg", "e");
+        check_budget(think, ids, "x", 9, logprobs, "abcdfg", "e");
+        /* The mark takes a token's place; what the model says of the rest is
+         * its own affair. */
+        check_budget(think, ids, "x", 2, logprobs, "ab", "deg");
+        check_budget(think, ids, "x", 0, logprobs, "", "bcdeg");
+        check_budget(think, "[97, 98]", "x<think>\n", 0, logprobs, "", "b");
+        check_budget(think, "[97, 98]", "x", 0, logprobs, "", "ab");
+    }
+    /* A channel's name is no thought yet, and its end is the mark. */
+    check_budget(channel,
+                 "[332, 116, 104, 111, 117, 103, 104, 116, 10, 97, 98, 99]",
+                 "x", 1, false, "a", "c");
+    check_budget(NULL, "[97, 98]", "x", 0, false, "", "ab");
+    quern_model *m = load_script(think, "[97]", "");
+    quern_session *s;
+    quern_request r = ask_for(m);
+    quern_result result;
+    r.reasoning_budget = -2;
+    check_quern(quern_session_new(&s, m, &error));
+    assert_int_equal(quern_generate(s, &r, NULL, NULL, &result, &error),
+                     QUERN_E_ARG);
+    quern_result_free(&result);
+    quern_session_free(s);
+    quern_model_free(m);
+}
+
 /* Ids of the script that come as events, with their kinds. */
 static bool hear(void *data, const quern_event *event)
 {
@@ -240,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_thoughts_are_told_from_answers),
         cmocka_unit_test(test_channels_have_names),
         cmocka_unit_test(test_harmony_channels),
+        cmocka_unit_test(test_thoughts_end_with_their_budget),
         cmocka_unit_test(test_events_say_which_is_which),
         cmocka_unit_test(test_a_fault_is_one_row_s),
         cmocka_unit_test(test_a_long_prompt_can_be_left),

@@ -462,7 +462,7 @@ static void test_what_a_body_says_reaches_the_requests(void **state)
               "\"ignore_eos\":true,\"logprobs\":true,\"top_logprobs\":4,"
               "\"cache_prompt\":false,\"cache_salt\":\"s\",\"user\":\"u\","
               "\"prompt_cache_key\":\"k\",\"keep_alive\":\"5m\","
-              "\"speculative\":{\"num_draft\":3}"));
+              "\"reasoning_budget\":6,\"speculative\":{\"num_draft\":3}"));
     assert_string_equal(call.model, "m");
     assert_true(call.stream && call.include_usage && call.return_progress);
     assert_true(call.no_cache);
@@ -482,6 +482,7 @@ static void test_what_a_body_says_reaches_the_requests(void **state)
         assert_true(r->ignore_eos && r->logprobs);
         assert_int_equal(r->top_logprobs, 4);
         assert_int_equal(r->num_draft, 3);
+        assert_int_equal(r->reasoning_budget, 6);
         assert_true(s->temperature == 0.5 && s->top_p == 0.25);
         assert_true(s->min_p == 0.125 && s->typical_p == 0.75);
         assert_true(s->xtc_probability == 0.5 && s->xtc_threshold == 0.25);
@@ -524,6 +525,7 @@ static void test_what_a_body_leaves_out_is_the_models(void **state)
     assert_int_equal(call.requests[0].max_tokens, 64);
     assert_int_equal(call.requests[0].sampling.seed, 77); /* the head's */
     assert_int_equal(call.requests[0].num_draft, -1);
+    assert_int_equal(call.requests[0].reasoning_budget, -1);
     qn_api_call_free(&call);
     /* The server's flags come before the model's files. */
     quern_sampling flags = r.sampling;
