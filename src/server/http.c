@@ -52,6 +52,7 @@ typedef struct conn {
     conn_state state;
     double due; /* when the state must have changed */
     bool watched, local;
+    bool cut; /* the client sends no more, and the body is not whole yet */
     exchange *now;
     char peer[QN_PEER_SIZE];
 } conn;
@@ -99,9 +100,12 @@ static const qn_mhd *lib(const exchange *e)
 
 /* Writes to a socket on which the library has written nothing yet for this
  * request, and ends what is sent. */
-static void reply_past_library(int fd, int status, qn_api_code code,
-                               const char *message)
+static void reply_past_library(int fd, qn_api_code code, const char *message)
 {
+    static const char *const reasons[] = {[0] = "Bad Request",
+                                          [8] = "Request Timeout",
+                                          [13] = "Content Too Large"};
+    int status = qn_api_code_status(code, QN_API_OPENAI);
     qn_api_error error;
     qn_buf body = QN_BUF_INIT, out = QN_BUF_INIT;
     qn_api_fail(&error, code, NULL, "%s", message);
@@ -110,9 +114,7 @@ static void reply_past_library(int fd, int status, qn_api_code code,
                   "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
                   "Content-Length: %zu\r\nConnection: close\r\n\r\n",
                   status,
-                  status == 408   ? "Request Timeout"
-                  : status == 413 ? "Content Too Large"
-                                  : "Service Unavailable",
+                  status < 500 ? reasons[status - 400] : "Service Unavailable",
                   body.size);
     qn_buf_add_str(&out, qn_buf_str(&body));
     ssize_t n = 0;
@@ -160,15 +162,20 @@ static void on_leaving(qn_watch *watch, uint32_t events)
 {
     conn *c = (conn *)watch;
     (void)events;
-    if (c->now)
+    unwatch(c);
+    if (c->state == CONN_BODY) {
+        /* What is left of the body may still be in the socket. */
+        c->cut = true;
+        c->due = qn_server_now() + TICK;
+    } else if (c->now) {
         qn_exchange_abort(&c->now->x);
-    else
-        unwatch(c);
+    }
 }
 
 static void watch_leaving(conn *c)
 {
     c->watch.ready = on_leaving;
+    unwatch(c);
     c->watched = !qn_loop_watch(c->h->loop, c->fd, EPOLLRDHUP, &c->watch);
 }
 
@@ -366,6 +373,7 @@ static void *on_line(void *data, const char *target, struct MHD_Connection *mhd)
     e->x.local = c->local;
     memcpy(e->x.peer, c->peer, sizeof c->peer);
     c->now = e;
+    c->cut = false;
     c->state = CONN_HEAD;
     double due = e->x.began + h->limits.header_timeout;
     if (due < c->due)
@@ -406,9 +414,12 @@ static enum MHD_Result first_call(exchange *e, const char *method,
     c->h->calls.head(c->h->calls.data, &e->x);
     if (e->aborted)
         return MHD_NO;
+    bool body = e->x.framing.chunked || e->x.framing.length;
+    if (!e->x.status && body)
+        watch_leaving(c);
     if (!e->x.status)
         return MHD_YES;
-    if (e->x.framing.chunked || e->x.framing.length)
+    if (body)
         e->closes = true;
     return queue_reply(e);
 }
@@ -417,7 +428,7 @@ static enum MHD_Result first_call(exchange *e, const char *method,
 static enum MHD_Result too_large(exchange *e, size_t size)
 {
     if (!e->discarded)
-        reply_past_library(e->c->fd, 413, QN_API_REQUEST_TOO_LARGE,
+        reply_past_library(e->c->fd, QN_API_REQUEST_TOO_LARGE,
                            "the request's body is larger than this server "
                            "takes");
     qn_buf_free(&e->x.body);
@@ -429,7 +440,8 @@ static enum MHD_Result too_large(exchange *e, size_t size)
 static enum MHD_Result take_body(exchange *e, const char *data, size_t size)
 {
     conn *c = e->c;
-    c->due = qn_server_now() + c->h->limits.body_timeout;
+    if (!c->cut)
+        c->due = qn_server_now() + c->h->limits.body_timeout;
     if (e->discarded || size > c->h->limits.max_body - e->x.body.size)
         return too_large(e, size);
     if (!e->x.body.size && e->x.framing.has_length)
@@ -585,7 +597,7 @@ static void admit(qn_httpd *h, int fd, const struct sockaddr_storage *address,
                   socklen_t size)
 {
     if (h->count >= (size_t)h->limits.max_connections) {
-        reply_past_library(fd, 503, QN_API_SERVER_OVERLOADED,
+        reply_past_library(fd, QN_API_SERVER_OVERLOADED,
                            "there are too many connections");
         close(fd);
         h->calls.refused(h->calls.data);
@@ -652,8 +664,11 @@ size_t qn_httpd_busy(const qn_httpd *h)
 
 static void end_late(conn *c)
 {
-    if (c->state == CONN_HEAD || c->state == CONN_BODY)
-        reply_past_library(c->fd, 408, QN_API_REQUEST_TIMEOUT,
+    if (c->cut)
+        reply_past_library(c->fd, QN_API_BAD_REQUEST,
+                           "the request's body is cut");
+    else if (c->state == CONN_HEAD || c->state == CONN_BODY)
+        reply_past_library(c->fd, QN_API_REQUEST_TIMEOUT,
                            "the request did not come in time");
     shutdown(c->fd, SHUT_RDWR);
     c->due = INFINITY;

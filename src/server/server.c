@@ -349,6 +349,9 @@ static void begin_drain(qn_server *s)
     say(s, "shutting down: running requests may end");
 }
 
+/* Replies that are made must have left within so many seconds. */
+#define LAST_WORDS 2
+
 static void on_tick(void *data, double now)
 {
     qn_server *s = data;
@@ -357,8 +360,7 @@ static void on_tick(void *data, double now)
         return;
     if (now >= s->drain_until)
         qn_turns_end(s, QN_API_SHUTTING_DOWN, "the server is shutting down");
-    bool late = now >= s->drain_until + 2;
-    if ((!s->turns && !qn_httpd_busy(s->httpd)) || late)
+    if (now >= s->drain_until + LAST_WORDS)
         qn_loop_stop(s->loop);
 }
 
@@ -404,7 +406,10 @@ static int on_idle(void *data)
             s->code = 0;
         begin_drain(s);
     }
-    return qn_httpd_idle(s->httpd);
+    int wait = qn_httpd_idle(s->httpd);
+    if (s->state == QN_SERVER_DRAINING && !s->turns && !qn_httpd_busy(s->httpd))
+        qn_loop_stop(s->loop);
+    return wait;
 }
 
 /* ---- loading ---- */

@@ -28,7 +28,8 @@ void run_tokenizer_case(const qn_json *c, const case_context *context);
 void run_template_case(const qn_json *c, const case_context *context);
 void run_model_case(const qn_json *c, const case_context *context);
 void run_download_case(const qn_json *c, const case_context *context);
-void run_request_case(const qn_json *c, const case_context *context);
+void run_server_case(const qn_json *c, const case_context *context);
+void run_load_case(const qn_json *c, const case_context *context);
 void run_kv_case(const qn_json *c, const case_context *context);
 /* One of `cases` of a goldens file. */
 void run_golden_case(const qn_json *c, const case_context *context);

@@ -59,8 +59,8 @@ static void test_id_is_what_stands_in_the_path(void **state)
     (void)state;
     qn_buf allow = QN_BUF_INIT;
     qn_str id;
-    assert_non_null(qn_route_find(QN_STR("GET"), QN_STR("/v1/models/a%2Fb"),
-                                  &id, &allow));
+    assert_non_null(
+        qn_route_find(QN_STR("GET"), QN_STR("/v1/models/a%2Fb"), &id, &allow));
     assert_true(qn_str_is(id, "a%2Fb"));
 }
 
