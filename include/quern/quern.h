@@ -362,6 +362,9 @@ typedef struct quern_info {
     int32_t vocab_size; /* logits per position */
     int32_t layers, hidden, intermediate, heads, kv_heads, head_dim;
     int32_t sliding_window; /* 0: none */
+    /* What is kept of a sequence can't be cut at any length, so that
+     * checkpoints pay (quern_request). */
+    bool forgets;
     int64_t max_ctx;        /* what the model allows */
     int64_t ctx;            /* what this load allows */
     uint64_t parameters;    /* values in all weights */

@@ -221,3 +221,15 @@ qn_status qn_cache_set(quern_model *m, const qn_config *c,
             (int)(o->kv_quant_start < m->ctx ? o->kv_quant_start : m->ctx);
     return status ? status : qn_kv_shape_check(&m->kv);
 }
+
+bool qn_cache_forgets(const quern_model *m)
+{
+    if (m->kv.start)
+        return true;
+    for (int i = 0; i < m->kv.layers; i++) {
+        const qn_kv_layer *l = qn_kv_layer_of(&m->kv, i);
+        if (l->window || l->recurrence.channels)
+            return true;
+    }
+    return false;
+}

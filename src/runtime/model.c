@@ -730,6 +730,7 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .kv_heads = c->kv_heads,
         .head_dim = c->head_dim,
         .sliding_window = c->sliding_window,
+        .forgets = qn_cache_forgets(m),
         .max_ctx = c->max_positions,
         .ctx = m->ctx,
         .parameters = sums->parameters,

@@ -134,6 +134,9 @@ void qn_use_end(int fd);
 
 /* Whether the options about caches can be; QN_E_ARG, QN_E_UNSUPPORTED. */
 qn_status qn_cache_check_options(const quern_options *options);
+/* Whether some layer forgets, or will be converted, so that what is kept can't
+ * always be cut. */
+bool qn_cache_forgets(const quern_model *model);
 /* Sets how the model's caches store; dtype and ctx must be known.  `dir` is the
  * model's directory, NULL for a GGUF file. */
 qn_status qn_cache_set(quern_model *model, const qn_config *config,

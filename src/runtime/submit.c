@@ -121,20 +121,6 @@ static qn_status check_checkpoints(const quern_request *r, size_t prompt)
     return QN_OK;
 }
 
-/* Whether some layer forgets, or will be converted, so that what is kept can't
- * always be cut. */
-static bool forgets(const quern_model *m)
-{
-    if (m->kv.start)
-        return true;
-    for (int i = 0; i < m->kv.layers; i++) {
-        const qn_kv_layer *l = qn_kv_layer_of(&m->kv, i);
-        if (l->window || l->recurrence.channels)
-            return true;
-    }
-    return false;
-}
-
 /* The next turn of a conversation has this one's messages, and not what asks
  * for an answer to them: a length to keep, 0 for none. */
 static size_t turn_length(const quern_job *job, const quern_request *r)
@@ -157,7 +143,7 @@ static qn_status set_up_store(quern_job *job, const quern_request *r)
     quern_model *m = job->model;
     if (status || !m->prefixes.limit || r->no_cache || !job->own_session)
         return status;
-    job->forgets = forgets(m);
+    job->forgets = qn_cache_forgets(m);
     size_t n = r->checkpoint_count, turn = turn_length(job, r), made = 0;
     job->space = qn_strdup(r->cache_space ? r->cache_space : "");
     job->checkpoints = qn_calloc(n + 1, sizeof *job->checkpoints);

@@ -34,6 +34,9 @@ bool qn_call_check(qn_reading *r);
 typedef struct qn_prompt {
     int32_t *ids;
     size_t count;
+    /* Lengths to keep for other requests. */
+    const quern_checkpoint *checkpoints;
+    size_t checkpoint_count;
 } qn_prompt;
 
 /* Moves a list that the runtime gave into the arena and frees it. */
@@ -43,7 +46,8 @@ bool qn_keep_ids(qn_api_call *call, qn_prompt *out, int32_t *ids, size_t count,
 bool qn_prompt_of_text(qn_api_call *call, qn_prompt *out,
                        const quern_model *model, qn_str text,
                        qn_api_error *error);
-/* The tokens of a conversation. */
+/* The tokens of a conversation.  Where it pays, they are kept up to what asks
+ * for an answer: the next turn does not have that. */
 bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
                        const quern_model *model, const quern_chat *chat,
                        qn_api_error *error);

@@ -151,9 +151,11 @@ static bool prompt_of_ids(qn_api_call *call, qn_prompt *out,
                           const qn_json *list, const quern_info *info,
                           const char *path, qn_api_error *error)
 {
-    out->ids =
-        qn_arena_alloc(&call->arena, (list->count + 1) * sizeof *out->ids);
-    out->count = list->count;
+    *out = (qn_prompt){
+        .ids =
+            qn_arena_alloc(&call->arena, (list->count + 1) * sizeof *out->ids),
+        .count = list->count,
+    };
     if (!out->ids)
         return qn_api_fail_memory(error);
     for (uint32_t i = 0; i < list->count; i++) {

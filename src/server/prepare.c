@@ -12,7 +12,7 @@ bool qn_keep_ids(qn_api_call *call, qn_prompt *out, int32_t *ids, size_t count,
     if (kept && count)
         memcpy(kept, ids, count * sizeof *kept);
     quern_free(ids);
-    *out = (qn_prompt){kept, count};
+    *out = (qn_prompt){.ids = kept, .count = count};
     return kept ? true : qn_api_fail_memory(error);
 }
 
@@ -43,6 +43,33 @@ bool qn_prompt_of_text(qn_api_call *call, qn_prompt *out,
     return true;
 }
 
+/* A checkpoint where the messages end. */
+static bool mark_turn(qn_api_call *call, qn_prompt *prompt,
+                      const quern_model *model, const quern_chat *chat,
+                      qn_api_error *error)
+{
+    quern_info info;
+    quern_chat messages = *chat;
+    int32_t *ids;
+    size_t count, n = 0;
+    quern_model_info(model, &info);
+    messages.add_generation_prompt = false;
+    /* A template may refuse that: nothing is kept then. */
+    if (!info.forgets || !chat->add_generation_prompt ||
+        quern_render_ids(model, &messages, &ids, &count, NULL))
+        return true;
+    while (n < count && n < prompt->count && ids[n] == prompt->ids[n])
+        n++;
+    quern_free(ids);
+    quern_checkpoint *at = qn_arena_alloc(&call->arena, sizeof *at);
+    if (!at)
+        return qn_api_fail_memory(error);
+    *at = (quern_checkpoint){.tokens = n};
+    prompt->checkpoints = at;
+    prompt->checkpoint_count = n > 0;
+    return true;
+}
+
 bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
                        const quern_model *model, const quern_chat *chat,
                        qn_api_error *error)
@@ -59,7 +86,8 @@ bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
                            cause.message);
     if (status)
         return qn_api_fail_runtime(error, &cause);
-    return qn_keep_ids(call, out, ids, count, error);
+    return qn_keep_ids(call, out, ids, count, error) &&
+           mark_turn(call, out, model, chat, error);
 }
 
 /* ---- limits ---- */
@@ -142,6 +170,7 @@ static void fill_request(quern_request *out, const qn_api_call *call,
     out->logprobs = asked->logprobs;
     out->top_logprobs = asked->top_logprobs;
     out->num_draft = asked->num_draft;
+    out->no_cache = call->no_cache;
     out->chat = (quern_chat){0};
 }
 
@@ -176,6 +205,8 @@ bool qn_prepare_requests(qn_api_call *call, const qn_api_model *model,
                                base.max_tokens, base.min_tokens);
         base.ids = prompts[p].ids;
         base.id_count = prompts[p].count;
+        base.checkpoints = prompts[p].checkpoints;
+        base.checkpoint_count = prompts[p].checkpoint_count;
         for (size_t i = 0; i < n; i++) {
             base.sampling.seed = (call->seed + i) & INT64_MAX;
             call->requests[p * n + i] = base;

@@ -746,6 +746,42 @@ static void test_what_the_model_can_not_take_is_refused(void **state)
     tiny_free(&m);
 }
 
+/* Where caches can't be cut at any length, the messages are kept without what
+ * asks for an answer. */
+static void test_turns_are_kept_where_caches_forget(void **state)
+{
+    (void)state;
+    quern_options options;
+    quern_error error;
+    quern_model *model = NULL;
+    quern_options_init(&options);
+    options.max_kv_size = 64;
+    assert_int_equal(
+        quern_model_load(&model, QN_TEST_VECTORS "/cases/fixtures/models/tiny",
+                         &options, &error),
+        QUERN_OK);
+    qn_api_model m = {.model = model, .ctx = 256, .default_max_tokens = 8};
+    qn_api_model whole = tiny_model(NULL);
+    qn_api_call call;
+    parse_good(&call, chat, &plain_server, FIELD("\"n\":2"));
+    prepare_good(&call, chat, &m);
+    for (int i = 0; i < 2; i++) {
+        const quern_request *r = &call.requests[i];
+        assert_int_equal(r->checkpoint_count, 1);
+        assert_int_equal(r->checkpoints[0].pin_seconds, 0);
+        assert_int_equal(r->ids[r->checkpoints[0].tokens], 323);
+        assert_true(r->checkpoints[0].tokens > 1);
+    }
+    qn_api_call_free(&call);
+    parse_good(&call, chat, &plain_server, FIELD("\"cache_prompt\":false"));
+    prepare_good(&call, chat, &whole);
+    assert_int_equal(call.requests[0].checkpoint_count, 0);
+    assert_true(call.requests[0].no_cache);
+    qn_api_call_free(&call);
+    quern_model_free(model);
+    tiny_free(&whole);
+}
+
 /* ---- memory ---- */
 
 static qn_api_model shared_model;
@@ -802,6 +838,7 @@ int main(void)
         cmocka_unit_test(test_calls_of_the_history_reach_the_template),
         cmocka_unit_test(test_templates_get_their_variables),
         cmocka_unit_test(test_what_the_model_can_not_take_is_refused),
+        cmocka_unit_test(test_turns_are_kept_where_caches_forget),
         cmocka_unit_test(test_each_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
