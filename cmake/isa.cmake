@@ -38,6 +38,13 @@ if(QUERN_SANITIZE)
   set(QUERN_LOOP_FLAGS -O1)
 endif()
 
+# clang takes many minutes for some of them with its sanitizers.  The targets are
+# parsers; the suite under the sanitizers has the kernels, and the corpora.
+if(QUERN_FUZZ)
+  list(APPEND QUERN_KERNEL_FLAGS -fno-sanitize=all)
+  list(APPEND QUERN_LOOP_FLAGS -fno-sanitize=all)
+endif()
+
 # Drops the files of other architectures from the list named `var` and sets
 # the flags of the rest.
 function(quern_isa_sources var)

@@ -408,7 +408,9 @@ enum {
     QUERN_PARSE_SPECIAL = 2 /* special tokens spelled in the text count */
 };
 
-/* The ids of `text` (`size` bytes).  The caller owns *ids (quern_free). */
+/* The ids of `text` (`size` bytes).  The caller owns *ids (quern_free).
+ * QUERN_E_MISMATCH when the tokenizer has ids that the model does not compute,
+ * and the text one of them. */
 quern_status quern_tokenize(const quern_model *model, const char *text,
                             size_t size, unsigned flags, int32_t **ids,
                             size_t *count, quern_error *error);

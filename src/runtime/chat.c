@@ -219,6 +219,29 @@ qn_status qn_chat_render(const quern_model *model, const quern_chat *chat,
     return status ? qn_fail_where(status, "chat template") : QN_OK;
 }
 
+/* An id that the model does not compute. */
+static qn_status beyond_model(const quern_model *m, int32_t id)
+{
+    qn_str text = qn_tokenizer_token_text(m->tokenizer, id);
+    return qn_fail(QN_E_MISMATCH,
+                   "the tokenizer has token %d, '%.*s', but the model only "
+                   "0..%d: they are of different models",
+                   (int)id, (int)(text.size < 64 ? text.size : 64), text.data,
+                   (int)m->vocab - 1);
+}
+
+qn_status qn_model_encode(const quern_model *m, qn_ids *out, qn_str text,
+                          unsigned flags, const uint8_t *taint)
+{
+    size_t first = out->size;
+    qn_status status =
+        qn_tokenizer_encode(m->tokenizer, out, text, flags, taint);
+    for (size_t i = first; i < out->size && !status; i++)
+        if (out->data[i] >= m->vocab)
+            status = beyond_model(m, out->data[i]);
+    return status;
+}
+
 qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
                       qn_ids *out)
 {
@@ -227,9 +250,9 @@ qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
     qn_status status =
         qn_chat_render(model, chat, &text, trusted ? NULL : &taint);
     if (!status)
-        status = qn_tokenizer_encode(
-            model->tokenizer, out, qn_buf_str(&text), QN_ENCODE_PARSE_SPECIAL,
-            trusted ? NULL : (const uint8_t *)taint.data);
+        status = qn_model_encode(model, out, qn_buf_str(&text),
+                                 QN_ENCODE_PARSE_SPECIAL,
+                                 trusted ? NULL : (const uint8_t *)taint.data);
     qn_buf_free(&text);
     qn_buf_free(&taint);
     return status;
@@ -267,8 +290,8 @@ qn_status qn_chat_tail_ids(const quern_model *model, const quern_chat *chat,
     if (!status)
         status = qn_buf_status(&rest);
     if (!status)
-        status = qn_tokenizer_encode(
-            model->tokenizer, out, (qn_str){text.data + from, text.size - from},
+        status = qn_model_encode(
+            model, out, (qn_str){text.data + from, text.size - from},
             QN_ENCODE_PARSE_SPECIAL,
             model->trust_content ? NULL : (const uint8_t *)rest.data);
     qn_buf_free(&text);
@@ -280,9 +303,9 @@ qn_status qn_chat_tail_ids(const quern_model *model, const quern_chat *chat,
 qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out)
 {
     size_t first = out->size;
-    qn_status status = qn_tokenizer_encode(
-        model->tokenizer, out, text,
-        QN_ENCODE_ADD_SPECIAL | QN_ENCODE_PARSE_SPECIAL, NULL);
+    qn_status status =
+        qn_model_encode(model, out, text,
+                        QN_ENCODE_ADD_SPECIAL | QN_ENCODE_PARSE_SPECIAL, NULL);
     if (status)
         return status;
     int32_t bos = qn_tokenizer_bos(model->tokenizer);
@@ -297,7 +320,7 @@ qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out)
         return QN_OK;
     if (bos < 0)
         return qn_fail(QN_E_ARG, "the prompt is empty");
-    return qn_ids_add(out, bos);
+    return bos < model->vocab ? qn_ids_add(out, bos) : beyond_model(model, bos);
 }
 
 /* ---- the public side ---- */
@@ -366,8 +389,7 @@ quern_status quern_tokenize(const quern_model *model, const char *text,
     if (flags & QUERN_PARSE_SPECIAL)
         how |= QN_ENCODE_PARSE_SPECIAL;
     if (!status)
-        status = qn_tokenizer_encode(model->tokenizer, &list,
-                                     (qn_str){text, size}, how, NULL);
+        status = qn_model_encode(model, &list, (qn_str){text, size}, how, NULL);
     if (!status)
         status = take_ids(&list, ids, count);
     qn_ids_free(&list);

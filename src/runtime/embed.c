@@ -331,9 +331,8 @@ static qn_status encode(const quern_model *m, const quern_embed_input *input,
 {
     qn_status status = QN_OK;
     if (input->text)
-        status = qn_tokenizer_encode(m->tokenizer, out,
-                                     (qn_str){input->text, input->size},
-                                     QN_ENCODE_ADD_SPECIAL, NULL);
+        status = qn_model_encode(m, out, (qn_str){input->text, input->size},
+                                 QN_ENCODE_ADD_SPECIAL, NULL);
     for (size_t i = 0; !input->text && i < input->id_count && !status; i++)
         status = input->ids[i] >= 0 && input->ids[i] < m->vocab
                      ? qn_ids_add(out, input->ids[i])

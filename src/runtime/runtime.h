@@ -168,6 +168,9 @@ void qn_chat_clear(qn_chat_template *chat);
  * (may be NULL). */
 qn_status qn_chat_render(const quern_model *model, const quern_chat *chat,
                          qn_buf *text, qn_buf *taint);
+/* qn_tokenizer_encode; QN_E_MISMATCH for an id that the model does not have. */
+qn_status qn_model_encode(const quern_model *model, qn_ids *out, qn_str text,
+                          unsigned flags, const uint8_t *taint);
 /* Appends the ids of the rendered text. */
 qn_status qn_chat_ids(const quern_model *model, const quern_chat *chat,
                       qn_ids *out);

@@ -37,9 +37,8 @@ static qn_status more_ids(const quern_session *s, const quern_request *r,
     if (!status && r->chat.messages)
         return qn_chat_tail_ids(s->model, &r->chat, out);
     if (!status && r->prompt)
-        return qn_tokenizer_encode(s->model->tokenizer, out,
-                                   qn_str_of(r->prompt),
-                                   QN_ENCODE_PARSE_SPECIAL, NULL);
+        return qn_model_encode(s->model, out, qn_str_of(r->prompt),
+                               QN_ENCODE_PARSE_SPECIAL, NULL);
     for (size_t i = 0; i < r->id_count && !status; i++)
         status = qn_ids_add(out, r->ids[i]);
     return status;

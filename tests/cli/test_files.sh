@@ -137,6 +137,22 @@ wrong 4 "models that bring their own code are refused"
 sed -i 's/^{/{"auto_map":{"x":"code.py"},/' dir/config.json
 q run dir hi --max-tokens 1
 check "auto_map is ignored" code_is 0
+# A token beyond the model's is the model's fault where a text has it.
+fresh
+python3 - <<'END'
+import json
+with open("dir/tokenizer.json") as file:
+    d = json.load(file)
+d["added_tokens"].append({**d["added_tokens"][0], "id": 5000, "content": "<far>", "special": False})
+with open("dir/tokenizer.json", "w") as file:
+    json.dump(d, file)
+END
+q run dir --raw hi --max-tokens 1
+check "texts without it work" code_is 0
+far="the tokenizer has token 5000, '<far>', but the model only 0..331"
+fails 4 "$far" run dir --raw "hi<far>"
+echo "hi<far>" >far.txt
+fails 4 "$far" eval dir --task perplexity --data far.txt
 fresh
 rm dir/model.safetensors
 wrong 3 "dir: no model*.safetensors here"
