@@ -112,37 +112,34 @@ static char *only_model(void)
 
 /* ---- what to fetch ---- */
 
-/* Bytes that each takes with a context of 8192. */
 static const struct {
     const char *ref;
-    double gib;
+    unsigned mib;
 } offers[] = {
-    {"mlx-community/Qwen3-30B-A3B-4bit", 17.2},
-    {"mlx-community/Qwen3-8B-4bit", 5.9},
-    {"mlx-community/Qwen3-4B-4bit", 3.7},
-    {"mlx-community/Llama-3.2-3B-Instruct-4bit", 2.9},
-    {"mlx-community/Qwen3-1.7B-4bit", 2.1},
-    {"mlx-community/Llama-3.2-1B-Instruct-4bit", 1.2},
-    {"mlx-community/Qwen3-0.6B-4bit", 1.4},
-    {"mlx-community/SmolLM2-135M-Instruct", 0.6},
+#define QN_OFFER(ref, mib) {ref, mib},
+#include "offers.def"
 };
 
 enum { OFFERS = sizeof offers / sizeof *offers, SHOWN = 3 };
 
+/* The largest that fits and the two after it, or the smallest ones. */
 static int offer(const qn_cli *cli)
 {
-    double usable = (double)qn_usable_memory() / (1 << 30);
+    uint64_t usable = qn_usable_memory() >> 20;
     size_t first = 0;
     char lines[SHOWN][96];
-    while (first + SHOWN < OFFERS && offers[first].gib > usable)
+    while (first + SHOWN < OFFERS && offers[first].mib > usable)
         first++;
     for (size_t i = 0; i < SHOWN; i++)
         snprintf(lines[i], sizeof lines[i], "quern get %s",
                  offers[first + i].ref);
-    int code = qn_cli_fail(cli, QUERN_E_ARG, "",
-                           "no model was given, and there is none to choose; "
-                           "these fit here",
-                           lines[0]);
+    int code = qn_cli_fail(
+        cli, QUERN_E_ARG, "",
+        offers[first].mib <= usable
+            ? "no model was given, and there is none to choose; these fit here"
+            : "no model was given, and there is none to choose; these are "
+              "small",
+        lines[0]);
     for (size_t i = 1; i < SHOWN; i++)
         qn_err_line((const char *const[]){"hint: ", lines[i], NULL});
     return code;

@@ -170,6 +170,25 @@ q run --max-tokens 1
 check "no model at all" code_is 2
 check "three commands are shown" [ \
     "$(grep -c '^hint: quern get ' "$scratch/err")" -eq 3 ]
+cp "$scratch/err" "$scratch/hints"
+q fit "$tiny" --cached --json
+# Memory may have changed by a row's worth since.
+check "from the largest that fits on" python3 - "$root/src/cli/offers.def" \
+    "$scratch/hints" "$scratch/out" <<'END'
+import json
+import re
+import sys
+table, hints, fit = (open(path).read() for path in sys.argv[1:])
+rows = [(ref, int(mib)) for ref, mib in re.findall(r'QN_OFFER\("(.+?)", (\d+)\)', table)]
+refs = [ref for ref, _ in rows]
+shown = re.findall("hint: quern get (.+)", hints)
+usable = json.loads(fit)["machine"]["usable_bytes"] >> 20
+first = refs.index(shown[0])
+assert shown == refs[first:first + 3], shown
+assert rows == sorted(rows, key=lambda row: -row[1])
+fits = [i for i, (_, mib) in enumerate(rows) if mib <= usable] + [len(rows)]
+assert abs(first - min(fits[0], len(rows) - 3)) <= 1, (first, usable)
+END
 q_with hi run "$tiny" --max-tokens 1
 check "a model that was used" code_is 0
 q_with hi run --max-tokens 1 --json
