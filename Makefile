@@ -108,7 +108,7 @@ bench-overhead: build
 	@scripts/install-deps.sh --bench
 	bench/overhead/overhead.sh --build $(BUILD)
 
-# FUZZ_SECONDS for each target; corpora grow in build/fuzz/corpus.  Then random
+# FUZZ_SECONDS for each target; corpora grow in build/libfuzzer/corpus.  Then random
 # programs over the C ABI, FUZZ_CALLS calls with and without enough memory.
 FUZZ_SECONDS ?= 60
 FUZZ_CALLS ?= 1000000
@@ -117,9 +117,9 @@ fuzz:
 	@scripts/install-deps.sh --dev
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS)
-	fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
-	build/fuzz/fuzz/abi --calls $(FUZZ_CALLS) --seed $(FUZZ_SEED)
-	build/fuzz/fuzz/abi --calls $(FUZZ_CALLS) --seed $(FUZZ_SEED) --no-memory
+	fuzz/run.sh build/libfuzzer $(FUZZ_SECONDS)
+	build/libfuzzer/fuzz/abi --calls $(FUZZ_CALLS) --seed $(FUZZ_SEED)
+	build/libfuzzer/fuzz/abi --calls $(FUZZ_CALLS) --seed $(FUZZ_SEED) --no-memory
 
 format:
 	@scripts/install-deps.sh --dev

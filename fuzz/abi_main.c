@@ -1,4 +1,4 @@
-/* abi_main.c: build/fuzz/abi, programs over the C ABI from a seed, without a
+/* abi_main.c: build/libfuzzer/fuzz/abi, programs over the C ABI from a seed, without a
  * fuzzer.
  *
  *   abi [--calls N] [--seed S] [--program P] [--no-memory] [--empty-lists]

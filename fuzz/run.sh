@@ -35,7 +35,7 @@ for name in "$@"; do
     # A second directory is read, and only the first is written to.
     set -- "$dir/corpus/$name"
     [ -d "$seeds/$name" ] && set -- "$@" "$seeds/$name"
-    if ! "$dir/fuzz_$name" -max_total_time="$seconds" -timeout=10 \
+    if ! "$dir/fuzz_$name" -max_total_time="$seconds" -timeout=60 \
         -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 -verbosity=0 \
         -artifact_prefix="$dir/findings/$name-" "$@"; then
         failed="$failed $name"
