@@ -1,4 +1,5 @@
-/* abi.h: random programs over the C ABI (fuzz_abi.c, and build/libfuzzer/fuzz/abi).
+/* abi.h: random programs over the C ABI (fuzz_abi.c, and
+ * build/libfuzzer/fuzz/abi).
  *
  * A program is a series of calls of functions of the table, which
  * tools/genabi.c makes of the list of all functions.  What the calls give

@@ -1,5 +1,5 @@
-/* abi_main.c: build/libfuzzer/fuzz/abi, programs over the C ABI from a seed, without a
- * fuzzer.
+/* abi_main.c: build/libfuzzer/fuzz/abi, programs over the C ABI from a seed,
+ * without a fuzzer.
  *
  *   abi [--calls N] [--seed S] [--program P] [--no-memory] [--empty-lists]
  *       [--trace] [--counts]

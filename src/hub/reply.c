@@ -64,9 +64,8 @@ static void read_next(qn_reply *r, const char *text, size_t size)
     if (!rel)
         return;
     *rel = '\0';
-    char *begin = strrchr(value, '<'), *end = strrchr(value, '>');
-    if (!begin || !end || end < begin ||
-        (size_t)(end - begin) >= sizeof r->next)
+    char *begin = strrchr(value, '<'), *end = begin ? strchr(begin, '>') : NULL;
+    if (!end || (size_t)(end - begin) >= sizeof r->next)
         return;
     *end = '\0';
     strcpy(r->next, begin + 1);

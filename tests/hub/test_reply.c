@@ -49,6 +49,8 @@ static void test_the_next_page_is_found_among_links(void **state)
     qn_reply r = HEAD("Link: <https://h/a>; rel=\"first\", "
                       "<https://h/b?c=1>; rel=\"next\"");
     assert_string_equal(r.next, "https://h/b?c=1");
+    r = HEAD("Link: <https://h/b>; title=\">>\"; rel=\"next\"");
+    assert_string_equal(r.next, "https://h/b");
 }
 
 static void test_what_cannot_be_read_is_not_said(void **state)
