@@ -365,10 +365,10 @@ typedef struct quern_info {
     /* What is kept of a sequence can't be cut at any length, so that
      * checkpoints pay (quern_request). */
     bool forgets;
-    int64_t max_ctx;        /* what the model allows */
-    int64_t ctx;            /* what this load allows */
-    uint64_t parameters;    /* values in all weights */
-    uint64_t weight_bytes;  /* as they are held */
+    int64_t max_ctx;       /* what the model allows */
+    int64_t ctx;           /* what this load allows */
+    uint64_t parameters;   /* values in all weights */
+    uint64_t weight_bytes; /* as they are held */
     double bits_per_weight;
     size_t kv_bytes_per_token;
     size_t tensors;      /* in the file or files */

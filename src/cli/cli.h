@@ -34,9 +34,9 @@ typedef struct qn_cli {
     quern_log_level log_level; /* messages above it are dropped */
     bool headers_only;         /* qn_cli_load leaves the weights alone */
     int threads;               /* that compute; known once a model is loaded */
-    /* What a server has decided on; 0: what flags say. */
-    int64_t ctx;
-    int parallel;
+    /* Changes the options of a load; NULL: nothing besides the flags. */
+    void (*adapt)(void *data, quern_options *options);
+    void *adapt_data;
 } qn_cli;
 
 /* ---- errors (out.c): each prints and returns the exit code ---- */

@@ -117,9 +117,6 @@ static void set_options(quern_options *options, const qn_cli *cli)
     options->max_kv_size =
         flag[QN_FLAG_MAX_KV].given ? flag[QN_FLAG_MAX_KV].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
-    if (cli->ctx)
-        options->ctx = cli->ctx;
-    options->parallel = cli->parallel;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;
     options->force = flag[QN_FLAG_FORCE].on;
     options->trust_content = flag[QN_FLAG_TRUST].on;
@@ -180,6 +177,8 @@ int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
         status = apply_model(&options, cli, &named);
     if (!status)
         status = check_settings(&options, flag);
+    if (cli->adapt)
+        cli->adapt(cli->adapt_data, &options);
     int code = QN_EXIT_OK;
     quern_error error;
     if (status) {

@@ -22,6 +22,9 @@ typedef struct serve {
     qn_server_config config;
     char id[ID_SIZE];
     quern_fit fit;
+    int64_t ctx; /* once it is decided */
+    uint64_t prefix_cache;
+    bool drafts;
 } serve;
 
 static const qn_arg *flag_of(const serve *v, qn_flag flag)
@@ -216,8 +219,7 @@ static void set_config(serve *v)
     if (level->given)
         qn_log_level_of(level->text, &c->log_level);
     c->log_file = file->given ? file->text : NULL;
-    c->drafts =
-        flag_of(v, QN_FLAG_DRAFT)->given || flag_of(v, QN_FLAG_NGRAM)->on;
+    c->shared_cache = flag_of(v, QN_FLAG_SHARED_CACHE)->on;
     set_limits(v);
 }
 
@@ -238,6 +240,37 @@ static qn_status read_flags(serve *v)
     v->config.allowed_hosts = list_of(flag_of(v, QN_FLAG_ALLOWED_HOST));
     v->config.origins = list_of(flag_of(v, QN_FLAG_CORS_ORIGIN));
     return v->config.allowed_hosts && v->config.origins ? QN_OK : QN_E_NOMEM;
+}
+
+/* ---- the model ---- */
+
+static uint64_t choose_prefix_cache(const serve *v)
+{
+    const qn_arg *given = flag_of(v, QN_FLAG_PREFIX_CACHE);
+    const uint64_t most = (uint64_t)8 << 30;
+    quern_machine machine;
+    if (given->given)
+        return (uint64_t)given->whole;
+    quern_machine_get(&machine, false);
+    return machine.usable / 10 < most ? machine.usable / 10 : most;
+}
+
+static void adapt(void *data, quern_options *options)
+{
+    serve *v = data;
+    int64_t rows = whole(v, QN_FLAG_SPEC_MAX_ROWS, 4);
+    options->parallel = v->ctx ? v->fit.parallel : v->config.parallel;
+    options->prefix_cache = v->prefix_cache;
+    options->prefill_chunk = (int)whole(v, QN_FLAG_PREFILL_CHUNK, 512);
+    options->max_step_ms = (int)whole(v, QN_FLAG_MAX_STEP_MS, 250);
+    options->spec_max_rows = (int)rows;
+    if (!rows) {
+        options->draft = NULL;
+        options->ngram = false;
+    }
+    v->drafts = options->draft || options->ngram;
+    if (v->ctx)
+        options->ctx = v->ctx;
 }
 
 /* ---- admission ---- */
@@ -352,8 +385,7 @@ static int admit(serve *v)
                            "more than the memory that can be used", NULL);
     if (!code && lowered)
         say_lowered(v);
-    cli->ctx = v->fit.context;
-    cli->parallel = v->config.parallel = v->fit.parallel;
+    v->ctx = v->fit.context;
     quern_model_free(model);
     return code;
 }
@@ -370,10 +402,13 @@ static int load(void *data, quern_model **out, _Atomic uint64_t *expected)
     return qn_cli_load(v->cli, v->ref, out);
 }
 
-static void set_defaults(void *data, quern_request *request)
+static void settle(void *data, quern_request *defaults,
+                   qn_server_config *config)
 {
-    serve *v = data;
-    qn_cli_set_request(request, &v->cli->args);
+    const serve *v = data;
+    qn_cli_set_request(defaults, &v->cli->args);
+    config->parallel = v->fit.parallel;
+    config->drafts = v->drafts;
 }
 
 static int tell_port(const serve *v, int port)
@@ -513,10 +548,13 @@ int qn_cli_serve(qn_cli *cli)
     serve v = {.cli = cli, .ref = cli->args.words[0]};
     v.config.data = &v;
     v.config.load = load;
-    v.config.defaults = set_defaults;
+    v.config.settle = settle;
     v.config.ready = on_ready;
+    cli->adapt = adapt;
+    cli->adapt_data = &v;
     qn_status status = read_flags(&v);
     choose_id(&v);
+    v.prefix_cache = choose_prefix_cache(&v);
     int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
     bool show = flag_of(&v, QN_FLAG_PRINT_CONFIG)->on;
     if (!code && show)

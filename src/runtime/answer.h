@@ -41,7 +41,7 @@ typedef struct qn_answer {
     bool fresh;           /* line ends that come now are a mark's */
     size_t line_ends;     /* of a thought, which may be its last */
     int64_t thought_tokens;
-    int64_t budget; /* tokens of thoughts that are left; -1: no end */
+    int64_t budget;    /* tokens of thoughts that are left; -1: no end */
     qn_buf piece;      /* scratch: decoded text of one step */
     quern_token *list; /* scratch: tokens of one event */
     size_t list_capacity;

@@ -124,8 +124,7 @@ qn_status qn_model_path(char **path, const char *ref);
 qn_status qn_model_heads(char **path, char **folder, const char *ref);
 /* Removes it, frees *folder, and says `ref` instead of it in the error of
  * `status`, which it returns. */
-qn_status qn_model_drop_heads(char **folder, const char *ref,
-                              qn_status status);
+qn_status qn_model_drop_heads(char **folder, const char *ref, qn_status status);
 /* Marks a model of the cache as used until qn_use_end; -1 for other paths. */
 int qn_use_begin(const char *path);
 void qn_use_end(int fd);

@@ -132,6 +132,14 @@ static void add_histograms(qn_buf *out, const qn_metrics *m)
         add_histogram(out, rows[i].name, rows[i].help, &m->timings[i]);
 }
 
+static void add_tier(qn_buf *out, const char *name, const char *type,
+                     const char *help, uint64_t value)
+{
+    add_head(out, name, type, help);
+    qn_buf_printf(out, "quern_%s{tier=\"memory\"} %llu\n", name,
+                  (unsigned long long)value);
+}
+
 static void add_gauges(qn_buf *out, const qn_gauges *g)
 {
     const struct {
@@ -149,6 +157,12 @@ static void add_gauges(qn_buf *out, const qn_gauges *g)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         add_number(out, rows[i].name, "gauge", rows[i].help, rows[i].value);
+    add_tier(out, "prefix_bytes", "gauge", "Prompts that are kept.",
+             g->prefix_bytes);
+    add_tier(out, "prefix_entries", "gauge", "Prompts that are kept.",
+             g->prefix_entries);
+    add_tier(out, "prefix_evictions_total", "counter",
+             "Prompts that had to go for others.", g->prefix_evictions);
     add_head(out, "build_info", "gauge", "What is running.");
     qn_buf_printf(out, "quern_build_info{version=\"%s\",backend=\"%s\"} 1\n",
                   g->release, g->backend);

@@ -446,7 +446,7 @@ static void learn_model(qn_server *s)
     quern_model_info(s->model, &s->info);
     make_fingerprint(s);
     quern_request_init(&s->defaults, s->model);
-    c->defaults(c->data, &s->defaults);
+    c->settle(c->data, &s->defaults, c);
     s->kv_per_token = s->info.kv_bytes_per_token;
     if (!c->kv_budget)
         c->kv_budget =

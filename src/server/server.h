@@ -41,7 +41,8 @@ typedef struct qn_server_config {
 
     const char *model; /* the id that clients see */
     bool strict_model, strict_fields, metrics_open, compat_mlx_lm;
-    bool drafts; /* the model is loaded with speculation */
+    bool drafts;       /* the model is loaded with speculation */
+    bool shared_cache; /* keys have prompts from each other */
     int64_t default_max_tokens;
     int parallel, key_parallel, max_queue;
     double queue_timeout, request_timeout; /* 0: none */
@@ -57,8 +58,10 @@ typedef struct qn_server_config {
     /* Loads the model, on a thread of its own; an exit code, after saying why.
      * *expected: bytes that the weights will take, as soon as that is known. */
     int (*load)(void *data, quern_model **out, _Atomic uint64_t *expected);
-    /* Puts what the flags say of sampling over a request's defaults. */
-    void (*defaults)(void *data, quern_request *request);
+    /* After that: puts what the flags say of sampling over a request's
+     * defaults, and what fits into the server's copy of this. */
+    void (*settle)(void *data, quern_request *defaults,
+                   struct qn_server_config *config);
     /* The model is loaded and requests are answered.  An exit code. */
     int (*ready)(void *data, const qn_server_ready *ready);
 } qn_server_config;

@@ -35,6 +35,7 @@ typedef struct qn_turn {
     const qn_route *route;
     turn_state state;
     char request_id[QN_REQUEST_ID_SIZE];
+    char key_name[sizeof(((qn_key *)0)->name)]; /* "": none */
     double came, waited_from, wrote;
 
     /* The worker's until it hands the turn back. */
@@ -43,7 +44,8 @@ typedef struct qn_turn {
     qn_api_call call;
     qn_api_error error;
     bool good;
-    qn_buf made; /* the reply, of calls that need no turn */
+    qn_buf made;  /* the reply, of calls that need no turn */
+    qn_buf space; /* whose prompts are kept together */
 
     row *rows;
     size_t begun, done;
@@ -93,6 +95,7 @@ static void free_turn(qn_turn *t)
     qn_api_call_free(&t->call);
     qn_buf_free(&t->body);
     qn_buf_free(&t->made);
+    qn_buf_free(&t->space);
     qn_free(t);
 }
 
@@ -314,24 +317,29 @@ static void on_wake(void *data)
     qn_loop_post(t->s->loop, &t->task);
 }
 
-static uint64_t kv_of(const qn_server *s, const quern_request *r)
+/* What the answers to a prompt store, which they share. */
+static uint64_t kv_of(const qn_server *s, const quern_request *r, size_t n)
 {
-    int64_t tokens = (int64_t)r->id_count + r->max_tokens;
-    if (tokens > s->info.ctx)
-        tokens = s->info.ctx;
-    return (uint64_t)tokens * s->kv_per_token;
+    int64_t prompt = (int64_t)r->id_count, answer = r->max_tokens;
+    if (answer > s->info.ctx - prompt)
+        answer = s->info.ctx - prompt;
+    return ((uint64_t)prompt + n * (uint64_t)answer) * s->kv_per_token;
 }
 
-static void begin_row(qn_turn *t)
+/* The answers to one prompt, which begin together. */
+static void begin_rows(qn_turn *t)
 {
     qn_server *s = t->s;
     quern_error error;
-    row *r = &t->rows[t->begun];
+    quern_job *jobs[QUERN_MOST_ANSWERS];
+    size_t n = (size_t)t->call.n;
     quern_request *request = &t->call.requests[t->begun];
     request->wake = on_wake;
     request->wake_data = t;
     request->unread_limit = OUT_LIMIT;
-    if (quern_submit(&r->job, s->model, NULL, request, &error)) {
+    request->no_cache = t->call.no_cache;
+    request->cache_space = t->space.data;
+    if (quern_submit_n(jobs, n, s->model, request, &error)) {
         qn_api_fail_runtime(&t->error, &error);
         fail(t);
         return;
@@ -340,10 +348,11 @@ static void begin_row(qn_turn *t)
         s->running++;
         qn_queue_begin(&s->queue, t->place.lane);
     }
-    t->begun++;
-    r->kv = kv_of(s, request);
-    s->kv_used += r->kv;
-    s->rows++;
+    t->rows[t->begun].kv = kv_of(s, request, n);
+    s->kv_used += t->rows[t->begun].kv;
+    for (size_t i = 0; i < n; i++)
+        t->rows[t->begun++].job = jobs[i];
+    s->rows += n;
 }
 
 static void leave_queue(qn_turn *t)
@@ -353,19 +362,25 @@ static void leave_queue(qn_turn *t)
     qn_metrics_time(&t->s->metrics, QN_TIMING_QUEUE, t->queued);
 }
 
-/* Begins rows as long as there is room for the one whose turn it is. */
+/* Whether the next answers of a turn can begin; more at once than there is room
+ * for begin alone. */
+static bool has_place(const qn_turn *t)
+{
+    const qn_server *s = t->s;
+    size_t n = (size_t)t->call.n;
+    return !s->rows || (s->rows + n <= (size_t)s->config.parallel &&
+                        s->kv_used + kv_of(s, &t->call.requests[t->begun], n) <=
+                            s->config.kv_budget);
+}
+
+/* Begins rows as long as there is room for the turn that is next. */
 static void pump(qn_server *s)
 {
-    while (s->rows < (size_t)s->config.parallel) {
-        qn_turn *t = (qn_turn *)qn_queue_next(&s->queue, 0);
-        if (!t || t->begun == t->call.count)
-            return;
-        uint64_t kv = kv_of(s, &t->call.requests[t->begun]);
-        if (s->rows && s->kv_used + kv > s->config.kv_budget)
-            return;
+    qn_turn *t;
+    while ((t = (qn_turn *)qn_queue_next(&s->queue, 0)) && has_place(t)) {
         if (t->state == TURN_WAITING)
             leave_queue(t);
-        begin_row(t);
+        begin_rows(t);
         if (t->state == TURN_OVER || t->begun == t->call.count)
             qn_queue_remove(&s->queue, &t->place);
         settle(t);
@@ -400,8 +415,9 @@ static bool check_model(qn_turn *t)
 static bool check_kv(qn_turn *t)
 {
     qn_server *s = t->s;
-    for (size_t i = 0; i < t->call.count; i++) {
-        uint64_t kv = kv_of(s, &t->call.requests[i]);
+    size_t n = (size_t)t->call.n;
+    for (size_t i = 0; i < t->call.count; i += n) {
+        uint64_t kv = kv_of(s, &t->call.requests[i], n);
         if (kv > s->config.kv_budget)
             return qn_api_fail(
                 &t->error, QN_API_KV_BUDGET_EXCEEDED, NULL,
@@ -413,15 +429,29 @@ static bool check_kv(qn_turn *t)
     return true;
 }
 
+/* Prompts are shared between requests with one key, salt and cache key, so that
+ * nobody learns by the clock what others have asked. */
+static bool name_space(qn_turn *t)
+{
+    const qn_api_call *c = &t->call;
+    const char *salt = c->cache_salt ? c->cache_salt : "";
+    const char *own = c->prompt_cache_key ? c->prompt_cache_key : "";
+    if (!t->s->config.shared_cache)
+        qn_buf_add_text(&t->space, t->key_name);
+    qn_buf_printf(&t->space, "/%zu/%s/%s", strlen(salt), salt, own);
+    return qn_buf_status(&t->space) ? qn_api_fail_memory(&t->error) : true;
+}
+
 /* On a worker's thread. */
 static void read_call(qn_work *work)
 {
     qn_turn *t = turn_of_work(work);
     const qn_api_protocol *p = t->route->protocol;
     qn_server *s = t->s;
-    t->good = p->parse(&t->call, qn_buf_str(&t->body), &s->facts, &t->error) &&
-              check_model(t) &&
-              p->prepare(&t->call, &s->api, &t->head, &t->error) && check_kv(t);
+    t->good =
+        p->parse(&t->call, qn_buf_str(&t->body), &s->facts, &t->error) &&
+        check_model(t) && p->prepare(&t->call, &s->api, &t->head, &t->error) &&
+        (t->call.kind != QN_API_GENERATE || (check_kv(t) && name_space(t)));
     qn_buf_free(&t->body);
     if (t->good && t->call.kind == QN_API_EMBED)
         embed(t);
@@ -529,7 +559,10 @@ void qn_turn_begin(qn_server *s, qn_exchange *x, const qn_route *route)
     t->body = x->body;
     x->body = QN_BUF_INIT;
     x->owner = t;
-    t->place.lane = (size_t)(qn_server_key(s, x) + 1);
+    int key = qn_server_key(s, x);
+    t->place.lane = (size_t)(key + 1);
+    if (key >= 0)
+        memcpy(t->key_name, s->keys.items[key].name, sizeof t->key_name);
     fill_head(t);
     t->next = s->turns;
     if (s->turns)

@@ -334,8 +334,8 @@ static void test_broken_logits_give_no_token(void **state)
     qn_sampler *sampler;
     check_status(make(&sampler, &s), QN_OK);
     int32_t id;
-    check_error(qn_sampler_take(sampler, &id, none, NULL, 0, false), QN_E_INTERNAL,
-                "no token is allowed");
+    check_error(qn_sampler_take(sampler, &id, none, NULL, 0, false),
+                QN_E_INTERNAL, "no token is allowed");
     qn_sampler_free(sampler);
 }
 
