@@ -358,6 +358,42 @@ static void test_a_window_gives_what_was_marked_or_asked_for_twice(void **state)
     quern_model_free(plain);
 }
 
+/* A conversation: its next turn has this turn's messages, not its answer. */
+static void
+test_a_conversation_is_kept_before_the_prompt_for_its_answer(void **state)
+{
+    (void)state;
+    quern_options options = with_store(MUCH), none = with_store(0);
+    options.max_kv_size = none.max_kv_size = 64;
+    options.chat_template = none.chat_template =
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}";
+    quern_model *m = load(&options), *plain = load(&none);
+    prompt nothing = {.count = 0};
+    quern_request r = ask_for(m, &nothing, 1);
+    r.max_tokens = 700; /* the window leaves the prompt behind */
+    r.ids = NULL;
+    r.chat.messages = "[{\"role\": \"user\", \"content\": \"ask me why the "
+                      "sky over the sea is blue, and what the sea has of "
+                      "it\"}]";
+    assert_int_equal(check_answer(m, plain, &r), 0);
+    int32_t *ids;
+    size_t turn;
+    r.chat.add_generation_prompt = false;
+    check_quern(quern_render_ids(m, &r.chat, &ids, &turn, &error));
+    quern_free(ids);
+    assert_true(turn > 40);
+    r.chat.add_generation_prompt = true;
+    r.chat.messages =
+        "[{\"role\": \"user\", \"content\": \"ask me why the sky over the "
+        "sea is blue, and what the sea has of it\"}, {\"role\": "
+        "\"assistant\", \"content\": \"I would\"}, {\"role\": \"user\", "
+        "\"content\": \"then do\"}]";
+    assert_int_equal(check_answer(m, plain, &r), turn);
+    quern_model_free(m);
+    quern_model_free(plain);
+}
+
 /* ---- several answers ---- */
 
 static void check_answers(const quern_options *options, bool no_cache)
@@ -569,6 +605,8 @@ int main(void)
         cmocka_unit_test(test_checkpoints_are_checked),
         cmocka_unit_test(
             test_a_window_gives_what_was_marked_or_asked_for_twice),
+        cmocka_unit_test(
+            test_a_conversation_is_kept_before_the_prompt_for_its_answer),
         cmocka_unit_test(test_answers_to_one_prompt_compute_it_once),
         cmocka_unit_test(test_answers_go_on_without_the_first),
         cmocka_unit_test(test_a_prompt_waits_for_one_that_begins_alike),
