@@ -64,6 +64,9 @@ function(quern_isa_sources var)
       # Object-file properties are per directory: rooms are made in src/.
       set_source_files_properties(${source} PROPERTIES
         COMPILE_OPTIONS "${QUERN_ISA_${isa}};${speed}")
+    elseif(isa STREQUAL "none" AND QUERN_FUZZ)
+      set_source_files_properties(${source} PROPERTIES
+        COMPILE_OPTIONS "${QUERN_KERNEL_FLAGS}")
     elseif(isa STREQUAL "none" AND QUERN_ISAS AND NOT QUERN_SANITIZE)
       # Every processor of the architecture has something better, or nearly.
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Os)
