@@ -8,8 +8,8 @@
 #include "base/utf8.h"
 #include "server/protocol.h"
 
-static const qn_api_protocol *const protocols[] = {&qn_api_chat,
-                                                   &qn_api_completions};
+static const qn_api_protocol *const protocols[] = {
+    &qn_api_chat, &qn_api_completions, &qn_api_messages, &qn_api_count_tokens};
 enum { PROTOCOLS = sizeof protocols / sizeof *protocols };
 
 static const qn_api_head head = {.created = 1,
@@ -53,6 +53,17 @@ static void check_error(const qn_api_error *error, qn_api_style style)
     qn_buf_free(&out);
 }
 
+/* Skips "event: NAME\n", which some protocols write in front of the data. */
+static qn_str skip_name(qn_str text)
+{
+    if (text.size < 7 || memcmp(text.data, "event: ", 7) != 0)
+        return text;
+    const char *end = memchr(text.data, '\n', text.size);
+    FUZZ_CHECK(end);
+    size_t size = (size_t)(end + 1 - text.data);
+    return (qn_str){end + 1, text.size - size};
+}
+
 /* Events of a short answer: each is one JSON object behind "data: ". */
 static void check_stream(const qn_api_protocol *p, const qn_api_call *call,
                          const quern_result *result)
@@ -74,6 +85,7 @@ static void check_stream(const qn_api_protocol *p, const qn_api_call *call,
             p->event(&s, i, &events[e], 1, &out);
     qn_str rest = qn_buf_str(&out);
     while (rest.size) {
+        rest = skip_name(rest);
         FUZZ_CHECK(rest.size > 6 && !memcmp(rest.data, "data: ", 6));
         const char *end = memchr(rest.data, '\n', rest.size);
         FUZZ_CHECK(end && end + 1 < rest.data + rest.size && end[1] == '\n');
@@ -90,6 +102,10 @@ static void check_call(const qn_api_protocol *p, qn_api_call *call)
     qn_api_error error = {0};
     if (!p->prepare(call, tiny(), &head, &error)) {
         check_error(&error, p->style);
+        return;
+    }
+    if (call->kind == QN_API_ANSWERED) {
+        check_json(qn_buf_str(&call->body));
         return;
     }
     const quern_token token = {.bytes = "\xe2\x82", .byte_count = 2};
@@ -121,7 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const qn_api_server server = {.strict_fields = data[0] & 64,
                                   .compat_mlx_lm = data[0] & 128};
-    const qn_api_protocol *p = protocols[data[0] % 64 % PROTOCOLS];
+    const qn_api_protocol *p = protocols[data[0] % 16 % PROTOCOLS];
     qn_api_call call = {0};
     qn_api_error error = {0};
     if (p->parse(&call, (qn_str){(const char *)data + 1, size - 1}, &server,

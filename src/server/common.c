@@ -368,6 +368,45 @@ const qn_field qn_request_fields[] = {
 const size_t qn_request_field_count =
     sizeof qn_request_fields / sizeof *qn_request_fields;
 
+/* ---- some of them ---- */
+
+static const qn_field *row_named(const qn_field *rows, const char *name)
+{
+    while (strcmp(rows->name, name) != 0)
+        rows++;
+    return rows;
+}
+
+static bool take_as(qn_reading *r, const qn_field *known, const qn_field *f,
+                    const qn_json *value)
+{
+    qn_field row = *known;
+    if (f->range) {
+        row.low = f->low;
+        row.high = f->high;
+        row.range = f->range;
+    }
+    return row.read(r, &row, value, r->call);
+}
+
+bool qn_take_call_field(qn_reading *r, const qn_field *f, const qn_json *value,
+                        void *base)
+{
+    (void)base;
+    return take_as(r, row_named(qn_call_fields, f->name), f, value);
+}
+
+bool qn_take_request_field(qn_reading *r, const qn_field *f,
+                           const qn_json *value, void *base)
+{
+    (void)base;
+    const qn_field *known = row_named(qn_request_fields, f->name);
+    if (!take_as(r, known, f, value))
+        return false;
+    r->call->given |= UINT64_C(1) << (known - qn_request_fields);
+    return true;
+}
+
 /* ---- parsing ---- */
 
 void qn_call_begin(qn_api_call *call, const qn_api_server *server)

@@ -16,6 +16,11 @@ extern const size_t qn_request_field_count;
 
 /* `stop`, for protocols with another name for it; into the call. */
 qn_field_step qn_take_stops;
+/* What the row of this name above does, for protocols that have some of them;
+ * into the call that is read, whatever the base.  A range of the row's own
+ * counts instead. */
+qn_field_step qn_take_call_field;
+qn_field_step qn_take_request_field;
 
 /* ---- parsing ---- */
 

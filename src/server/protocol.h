@@ -221,5 +221,7 @@ struct qn_api_protocol {
 extern const qn_api_protocol qn_api_chat;        /* openai_chat.c */
 extern const qn_api_protocol qn_api_completions; /* openai_completions.c */
 extern const qn_api_protocol qn_api_flush;       /* flush.c */
+extern const qn_api_protocol qn_api_messages;    /* anthropic.c */
+extern const qn_api_protocol qn_api_count_tokens;
 
 #endif

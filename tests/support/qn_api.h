@@ -68,8 +68,10 @@ static inline void check_bad_bodies(const qn_api_protocol *p,
     }
 }
 
-/* The model of the shared cases, of byte tokens; `tmpl` NULL: its own. */
-static inline qn_api_model tiny_model(const char *tmpl)
+/* The model of the shared cases, of byte tokens; `tmpl` NULL: its own.
+ * `prefix_cache`: bytes of prompts that it keeps. */
+static inline qn_api_model tiny_model_with(const char *tmpl,
+                                           uint64_t prefix_cache)
 {
     quern_options options;
     quern_error error;
@@ -80,6 +82,7 @@ static inline qn_api_model tiny_model(const char *tmpl)
     quern_model *model = NULL;
     quern_options_init(&options);
     options.chat_template = tmpl;
+    options.prefix_cache = prefix_cache;
     if (quern_model_load(&model, QN_TEST_VECTORS "/cases/fixtures/models/tiny",
                          &options, &error)) {
         print_error("%s: %s\n", error.where, error.message);
@@ -87,6 +90,11 @@ static inline qn_api_model tiny_model(const char *tmpl)
     }
     m.model = model;
     return m;
+}
+
+static inline qn_api_model tiny_model(const char *tmpl)
+{
+    return tiny_model_with(tmpl, 0);
 }
 
 static inline void tiny_free(qn_api_model *m)
