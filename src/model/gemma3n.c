@@ -25,6 +25,7 @@ typedef struct gemma3n_config {
     bool scaled; /* the corrected stream, where it gates the layer's input */
     double cap;
     float sparsity[QN_MAX_LAYERS]; /* the part of gates that become 0 */
+    float cutoff[QN_MAX_LAYERS];   /* what follows from it, where it is 1 */
 } gemma3n_config;
 
 typedef struct layer_weights {
@@ -72,8 +73,35 @@ static void gemma3n_prepare(qn_config *c)
     c->rope.base = 1e6;
 }
 
+/* GGUF files have the cutoffs instead; one that is not finite is none. */
+static bool read_cutoffs(qn_config *c, qn_source *s, gemma3n_config *g)
+{
+    static const char key[] = "activation_sparsity_scale";
+    char name[96];
+    const qn_gguf_value *list = NULL;
+    if (s->gguf && snprintf(name, sizeof name, "%s.%s", s->arch, key) > 0)
+        list = qn_gguf_get(s->gguf, name);
+    if (!list)
+        return false;
+    if (list->type != QN_GGUF_ARRAY || list->as.array.item == QN_GGUF_STRING ||
+        list->as.array.count != (size_t)c->layers)
+        qn_source_fail(s,
+                       qn_fail(QN_E_FORMAT,
+                               "expected a number for each of %d layers",
+                               c->layers),
+                       NULL, key);
+    for (int i = 0; i < c->layers && !s->status; i++) {
+        double value = qn_gguf_array_float(list, (size_t)i);
+        g->sparsity[i] = isfinite(value) ? 1 : 0;
+        g->cutoff[i] = isfinite(value) ? (float)value : 0;
+    }
+    return true;
+}
+
 static void read_sparsity(qn_config *c, qn_source *s, gemma3n_config *g)
 {
+    if (read_cutoffs(c, s, g))
+        return;
     const qn_json *list = qn_source_json(s, "activation_sparsity_pattern");
     for (int i = 0; i < c->layers; i++)
         g->sparsity[i] = c->layers > 10 && i < 10 ? 0.95F : 0;
@@ -103,10 +131,15 @@ static void set_layers(qn_config *c, qn_source *s, const gemma3n_config *g)
 {
     int pattern = 5, first = c->layers - g->shared;
     bool given = qn_source_has(s, "layer_types", NULL);
+    int slides[QN_MAX_LAYERS];
+    for (int i = 0; i < c->layers; i++)
+        slides[i] = (i + 1) % pattern != 0;
+    qn_read_ints(s, slides, c->layers, NULL, "attention.sliding_window_pattern",
+                 0, 1);
     for (int i = 0; i < c->layers && !s->status; i++) {
         qn_layer_config *l = &c->layer[i];
         if (!given)
-            l->window = (i + 1) % pattern ? c->sliding_window : 0;
+            l->window = slides[i] ? c->sliding_window : 0;
         l->rope = l->window ? QN_LAYER_LOCAL_ROPE : QN_LAYER_ROPE;
         int from = i < first ? i : first - 1;
         while (from >= 0 && (c->layer[from].window != 0) != (l->window != 0))
@@ -322,7 +355,9 @@ static qn_status load_layer(qn_loader *l, layer_weights *w, int i)
     const gemma3n_config *g = l->config->extra;
     float part = g->sparsity[i];
     w->sparse = part > 0;
-    w->cutoff = w->sparse ? quantile((double)part) : 0;
+    w->cutoff = part == 1 ? (double)g->cutoff[i]
+                : part    ? quantile((double)part)
+                          : 0;
     if (l->config->layer[i].kv_from != i)
         ignore_keys(l, i);
     qn_status status = load_vectors(l, w, i);

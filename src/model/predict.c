@@ -99,18 +99,29 @@ static bool begins_with(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
+/* Whether rows are picked from it, and nothing is multiplied. */
+static bool is_table(const char *name)
+{
+    return begins_with(name, "model.embed_tokens") ||
+           strstr(name, "embeddings.") || begins_with(name, "position_embd.") ||
+           begins_with(name, "token_types.");
+}
+
 /* What products there are with w. */
 static void note_form(qn_held *out, const qn_weights *weights,
                       const qn_weight *w, bool tied)
 {
     bool plain = is_plain(weights, w) && w->ndim > 1;
-    bool embeds = begins_with(w->name, "model.embed_tokens.");
-    if (embeds ? tied : begins_with(w->name, "lm_head."))
+    bool words = begins_with(w->name, "model.embed_tokens.");
+    bool embeds = is_table(w->name);
+    if (words ? tied : begins_with(w->name, "lm_head."))
         out->dense_head |= plain;
     else if (!is_plain(weights, w))
         out->packed = true;
+    else if (plain && strstr(w->name, "per_layer_"))
+        out->dense_beside = true;
     else if (plain && !embeds && !ends_with(w->name, "bias") &&
-             !strstr(w->name, "mlp.gate."))
+             !strstr(w->name, "mlp.gate.") && !strstr(w->name, "router"))
         out->dense = true;
 }
 
@@ -326,6 +337,11 @@ uint64_t qn_predict_workspace(const qn_config *c, const qn_step_size *step)
     phases p = {.config = c, .step = step};
     for (int i = 0; i < c->layers; i++)
         add_layer(&p, family, i);
+    /* Inputs of layers come from products of their own. */
+    if (step->dense_beside)
+        add_phase(&p, 0, 2 * (uint64_t)c->hidden,
+                  quern_matmul_workspace(step->dtype, (int)step->tokens,
+                                         c->hidden, c->hidden));
     /* The last rows alone, once the others are gone. */
     p.kept = 4 * (uint64_t)step->rows * (uint64_t)(c->hidden + c->vocab_size);
     if (!family || !family->encoder)

@@ -12,6 +12,7 @@ typedef struct qn_held {
     uint64_t read;      /* of these, what the step of one token reads */
     bool dense, packed; /* what matrices there are in layers */
     bool dense_head;    /* logits come from a dense one */
+    bool dense_beside;  /* inputs of layers do (ple.h) */
     bool panels; /* packed ones are laid out for products in 8-bit integers */
 } qn_held;
 
@@ -22,10 +23,11 @@ void qn_predict_weights(qn_held *out, const qn_weights *weights,
 /* One step. */
 typedef struct qn_step_size {
     int64_t tokens;
-    int64_t context;                        /* tokens that are stored at most */
-    int rows;                               /* of `tokens`, those with logits */
-    mlx_dtype dtype;                        /* of activations */
-    bool dense, packed, dense_head, panels; /* as qn_held has them */
+    int64_t context; /* tokens that are stored at most */
+    int rows;        /* of `tokens`, those with logits */
+    mlx_dtype dtype; /* of activations */
+    /* As qn_held has them. */
+    bool dense, packed, dense_head, dense_beside, panels;
     int64_t
         longest; /* of the texts of an encoder, which attend by themselves */
 } qn_step_size;

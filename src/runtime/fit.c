@@ -68,6 +68,7 @@ static uint64_t workspace(const question *q)
         .dense = m->held.dense,
         .packed = m->held.packed,
         .dense_head = m->held.dense_head,
+        .dense_beside = m->held.dense_beside,
         .panels = m->held.panels,
         .longest = q->ctx,
     };

@@ -10,6 +10,7 @@ megabytes in the repository.  tests/support/recipe.h has the same rules in C:
     scales E            (64 + the hash's top 6 bits) * 2^E
     biases NAME Z       -Z times the element of the tensor NAME
     bytes B N           B + hash % N
+    turned N            1 for the first N elements, 1e30 for the others
     blocks SIZE FIXED   bytes of the hash, but for FIXED: a list of
                         [offset, "f16", E], a number as in `scales`, and
                         [offset, "byte", B, N], a byte as in `bytes`
@@ -70,6 +71,9 @@ def make(name, salt, shape, rule, tensors=None):
         values = ((64 + (h >> 26)) * 2.0 ** rule[1]).astype(np.float32)
     elif kind == "bytes":
         values = (rule[1] + h % np.uint32(rule[2])).astype(np.uint8)
+    elif kind == "turned":
+        values = np.full(h.size, 1e30, np.float32)
+        values[:rule[1]] = 1
     else:
         raise ValueError(kind)
     return values.reshape(shape)

@@ -359,3 +359,165 @@ ROWS += [
           "activation_sparsity_pattern": [0.6, 0.0, 0.3, 0.0, 0.0, 0.0],
           "intermediate_size": [96, 96, 80, 96, 96, 96]}),
 ]
+
+# ---- GGUF files of the other families ----
+
+def from_gguf(name, arch, type, of_all="F16", types=(), keys=(), rules=(),
+              config=(), **more):
+    row = gguf(name, arch, type, of_all, types, keys=keys, **dict(config))
+    return {**row, "rules": rules, **more}
+
+
+def shift(row, found, config):
+    import gguf_form
+    return gguf_form.shifted(found, config)
+
+
+# Norms of Gemma 1 to 3 are stored with the 1 that the authors add.
+GEMMA_RULES = (("norm", ["floats", -8, 1]), ("embd", ["floats", -9, 0]))
+GEMMA_TEXT = {k: v for k, v in GEMMA.items() if k != "rules"}
+WIDE_HEADS = {"attention.key_length": ("uint32", 32),
+              "attention.value_length": ("uint32", 32)}
+
+ROWS += [
+    from_gguf("gguf-gemma", "gemma", "gemma", keys=WIDE_HEADS,
+              rules=GEMMA_RULES, config=GEMMA_TEXT, back=shift),
+    from_gguf("gguf-gemma2", "gemma2", "gemma2", "Q8_0",
+              keys={**WIDE_HEADS,
+                    "attn_logit_softcapping": ("float32", 2.0),
+                    "final_logit_softcapping": ("float32", 4.0),
+                    "attention.sliding_window": ("uint32", 16)},
+              rules=GEMMA_RULES, back=shift,
+              # The file has no key for the divisor: the width of a head.
+              config=dict(GEMMA_TEXT, query_pre_attn_scalar=32,
+                          sliding_window=16, attn_logit_softcapping=2.0,
+                          final_logit_softcapping=4.0)),
+    from_gguf("gguf-gemma3", "gemma3", "gemma3_text", "Q4_0",
+              {"embd": "Q8_0"},
+              keys={**WIDE_HEADS, "attention.sliding_window": ("uint32", 16),
+                    "rope.freq_base_swa": ("float32", 10000.0),
+                    "rope.scaling.type": ("string", "linear"),
+                    "rope.scaling.factor": ("float32", 8.0)},
+              rules=GEMMA_RULES, back=shift,
+              config=dict(GEMMA3_TEXT, query_pre_attn_scalar=32,
+                          num_hidden_layers=7, sliding_window_pattern=6,
+                          rope_parameters={
+                              "full_attention": rope("linear", 1e6, factor=8.0),
+                              "sliding_attention": rope()})),
+]
+
+
+def of_form(name):
+    """A function of gguf_form, which needs packages that others don't."""
+    def call(*arguments):
+        import gguf_form
+        return getattr(gguf_form, name)(*arguments)
+    return call
+
+
+SLIDES = ("array", [True, False] * 3)
+KEYS4 = {"attention.sliding_window": ("uint32", 16),
+         "attention.sliding_window_pattern": SLIDES,
+         "final_logit_softcapping": ("float32", 6.0),
+         "rope.freq_base_swa": ("float32", 10000.0)}
+HEADS4 = {"attention.key_length": ("uint32", 64),
+          "attention.value_length": ("uint32", 64),
+          "attention.key_length_swa": ("uint32", 32),
+          "attention.value_length_swa": ("uint32", 32),
+          "rope.dimension_count": ("uint32", 64),
+          "rope.dimension_count_swa": ("uint32", 32)}
+# rope_freqs has factors of 1 for the pairs that turn, and of 1e30 for others.
+GGUF_RULES4 = (("ffn_down_exps.scale", ["floats", -8, 1]),
+               ("ffn_gate_inp.scale", ["floats", -8, 1]),
+               ("layer_output_scale", ["floats", -9, 1]),
+               ("per_layer_token_embd", ["floats", -8, 0]),
+               ("token_embd", ["floats", -9, 0]))
+NAMES4 = {"router.scale": "ffn_gate_inp.scale",
+          "router.per_expert_scale": "ffn_down_exps.scale"}
+
+ROWS += [
+    from_gguf("gguf-gemma3n", "gemma3n", "gemma3n_text", "F16",
+              keys={**KEYS4, **WIDE_HEADS,
+                    "attention.shared_kv_layers": ("uint32", 2),
+                    "embedding_length_per_layer_input": ("uint32", 16),
+                    "altup.num_inputs": ("uint32", 4),
+                    "altup.active_idx": ("uint32", 0),
+                    "activation_sparsity_scale": ("array", [
+                        0.2533471, -float("inf"), -0.5244005]
+                        + [-float("inf")] * 3)},
+              rules=(("altup_correct_scale", ["floats", -8, 1]),
+                     ("altup_correct_coef", ["floats", -9, 0]),
+                     ("altup_predict_coef", ["floats", -10, 0]),
+                     ("altup_router.", ["floats", -4, 0])) + GGUF_RULES4,
+              there=of_form("streams_there"), back=of_form("streams_back"),
+              config={**GEMMA3N, "num_kv_shared_layers": 2, "laurel_rank": 64,
+                      "vocab_size_per_layer_input": 300,
+                      "activation_sparsity_pattern":
+                      [0.6, 0.0, 0.3, 0.0, 0.0, 0.0],
+                      "intermediate_size": [96, 96, 80, 96, 96, 96]}),
+    from_gguf("gguf-gemma4", "gemma4", "gemma4_text", "Q8_0",
+              {"per_layer_token": "F16", "inp_gate": "F32", "proj.": "F32"},
+              keys={**KEYS4, **HEADS4,
+                    "attention.shared_kv_layers": ("uint32", 2),
+                    "embedding_length_per_layer_input": ("uint32", 16)},
+              rules=GGUF_RULES4, more={"rope_freqs.weight": (
+                  (32,), ["turned", 8])}, feed_forward=[96] * 4 + [192] * 2,
+              there=of_form("scalars_there"), back=of_form("scalars_back"),
+              config={**GEMMA4, "num_kv_shared_layers": 2,
+                      "use_double_wide_mlp": True}),
+    from_gguf("gguf-gemma4-experts", "gemma4", "gemma4_text", "Q4_0",
+              keys={**KEYS4, **HEADS4, "attention.shared_kv_layers":
+                    ("uint32", 0),
+                    "embedding_length_per_layer_input": ("uint32", 0)},
+              rules=GGUF_RULES4, names=NAMES4, kv_heads=[2, 1] * 3,
+              more={"rope_freqs.weight": ((32,), ["turned", 8])},
+              there=of_form("scalars_there"), back=of_form("scalars_back"),
+              config={**GEMMA4, "hidden_size_per_layer_input": 0,
+                      "attention_k_eq_v": True,
+                      "num_global_key_value_heads": 1,
+                      "enable_moe_block": True, "num_experts": 6,
+                      "top_k_experts": 2, "moe_intermediate_size": 32}),
+]
+
+SSM = {"ssm.conv_kernel": ("uint32", 4), "ssm.state_size": ("uint32", 16),
+       "ssm.group_count": ("uint32", 2), "ssm.time_step_rank": ("uint32", 4),
+       "ssm.inner_size": ("uint32", 128),
+       "full_attention_interval": ("uint32", 4),
+       "rope.dimension_count": ("uint32", 8), **WIDE_HEADS}
+SSM_RULES = (("ssm_norm", ["floats", -7, 1]), ("norm", ["floats", -8, 1]),
+             ("ssm_a", ["floats", -7, -1.25]), ("conv1d", ["floats", -7, 0]))
+# Heads of values as wide as a block, so that any type can have them.
+NET = dict(HYBRID, linear_value_head_dim=32)
+NET_FORM = dict(there=of_form("hybrid_there"), back=of_form("hybrid_back"),
+                rules=SSM_RULES)
+
+ROWS += [
+    from_gguf("gguf-qwen35", "qwen35", "qwen3_5_text", "Q8_0",
+              {"conv1d": "F32"},
+              keys={**SSM, "rope.dimension_sections": ("array", [2, 1, 1, 0])},
+              tiled=True, config=NET, **NET_FORM),
+    from_gguf("gguf-qwen3next", "qwen3next", "qwen3_next", "Q4_0",
+              {"conv1d": "F32", "ssm_ba": "F16"},
+              keys={**SSM, "expert_feed_forward_length": ("uint32", 32),
+                    "expert_shared_feed_forward_length": ("uint32", 64)},
+              tiled=False, config=dict(
+                  NET, num_experts=4, num_experts_per_tok=2,
+                  moe_intermediate_size=32, norm_topk_prob=True,
+                  shared_expert_intermediate_size=64), **NET_FORM),
+]
+
+def of_transformers(name):
+    import transformers
+    return getattr(transformers, name)
+
+
+ROWS += [
+    from_gguf("gguf-bert", "bert", "bert", "Q8_0",
+              {"token_embd": "F16", "position": "F32", "types": "F32"},
+              keys={"attention.causal": ("bool", False),
+                    "pooling_type": ("uint32", 1),
+                    "tokenizer.ggml.token_type_count": ("uint32", 2)},
+              rules=(("norm.weight", ["floats", -8, 1]),),
+              config=ENCODER, vectors=True, drop=("pooler.",),
+              model_class=of_transformers("BertModel")),
+]
