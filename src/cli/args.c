@@ -716,6 +716,36 @@ qn_flag_info qn_args_info(qn_flag flag)
     return (qn_flag_info){row->name, row->values, row->fallback, row->commands};
 }
 
+bool qn_args_value(qn_buf *out, const qn_args *args, qn_flag flag)
+{
+    const qn_arg *arg = &args->flag[flag];
+    switch (arg->given ? rows[flag].kind : BOOL) {
+    case BOOL:
+        if (arg->given)
+            qn_buf_add_text(out, arg->on ? "on" : "off");
+        break;
+    case TEXT:
+    case CHOICE:
+        qn_buf_add_text(out, arg->text);
+        break;
+    case LIST:
+        for (size_t i = 0; i < arg->list_count; i++)
+            qn_buf_printf(out, "%s%s", i ? ", " : "", arg->list[i]);
+        break;
+    case INT:
+    case COUNT:
+    case SIZE:
+        qn_buf_printf(out, "%lld", (long long)arg->whole);
+        break;
+    case REAL:
+    case PART:
+    case DURATION:
+        qn_buf_printf(out, "%g", arg->real);
+        break;
+    }
+    return arg->given;
+}
+
 int qn_args_find(int commands, const char *name)
 {
     for (int i = 0; i < QN_FLAG_COUNT; i++) {

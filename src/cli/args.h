@@ -120,6 +120,10 @@ qn_flag_info qn_args_info(qn_flag flag);
  * commands takes; -1 when there is none. */
 int qn_args_find(int commands, const char *name);
 
+/* What a flag is set to, as text: a list with commas; false where it was not
+ * given. */
+bool qn_args_value(qn_buf *out, const qn_args *args, qn_flag flag);
+
 /* Whether some command has the flag --name. */
 bool qn_args_has(const char *name);
 /* The name of a flag as a request spells it ("top_p"); valid until the next

@@ -509,25 +509,26 @@ static int run(serve *v)
     return code;
 }
 
-static void print_setting(void *data, const char *name, const char *value,
-                          const char *origin)
-{
-    qn_buf *out = data;
-    bool own = !strncmp(name, "serve.", 6);
-    if (own)
-        name += 6;
-    if (own || !strchr(name, '.'))
-        qn_buf_printf(out, "%-24s %-24s %s\n", name, value, origin);
-}
-
+/* Every flag with its value and where that comes from; keys stay secret. */
 static int print_config(const serve *v)
 {
-    qn_buf out = QN_BUF_INIT;
-    qn_status status = qn_config_describe(v->cli, print_setting, &out);
-    if (status) {
-        qn_buf_free(&out);
-        return qn_cli_fail_status(v->cli, status, NULL);
+    static const char *const origins[] = {"default", "flag", "environment",
+                                          "file"};
+    const qn_args *args = &v->cli->args;
+    qn_buf out = QN_BUF_INIT, value = QN_BUF_INIT;
+    for (int i = 0; i < QN_FLAG_COUNT; i++) {
+        qn_flag_info info = qn_args_info((qn_flag)i);
+        if (!(info.commands & QN_CMD_SERVE) || i == QN_FLAG_HELP)
+            continue;
+        qn_buf_clear(&value);
+        bool given = qn_args_value(&value, args, (qn_flag)i);
+        const char *text = !given                 ? info.fallback
+                           : i == QN_FLAG_API_KEY ? "(set)"
+                                                  : qn_buf_str(&value).data;
+        qn_buf_printf(&out, "%-24s %-24s %s\n", info.name, text,
+                      origins[args->flag[i].origin]);
     }
+    qn_buf_free(&value);
     return qn_out_buffer(v->cli, &out);
 }
 

@@ -382,13 +382,23 @@ static void *on_line(void *data, const char *target, struct MHD_Connection *mhd)
     return e;
 }
 
+/* A value ends with its line.  The library ends lines also at a bare CR or LF,
+ * and values at a NUL; it puts a NUL in the place of each byte of a line's end,
+ * so what stands behind the first one tells. */
+static bool ends_early(const char *value, size_t size)
+{
+    return value && value[size + 1] && !strchr("\r\n \t", value[size + 1]);
+}
+
 static enum MHD_Result add_header(void *data, enum MHD_ValueKind kind,
                                   const char *name, size_t name_size,
                                   const char *value, size_t value_size)
 {
     (void)kind;
+    /* With the NUL it is refused. */
     qn_head_add(data, (qn_str){name, name_size},
-                (qn_str){value ? value : "", value_size});
+                (qn_str){value ? value : "",
+                         value_size + ends_early(value, value_size)});
     return MHD_YES;
 }
 
