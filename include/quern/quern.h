@@ -601,6 +601,9 @@ typedef struct quern_request {
      * likeliest beside it. */
     bool logprobs;
     int top_logprobs;
+    /* The same for the tokens of the prompt; only with logprobs.  All of it is
+     * computed for that, whatever is kept. */
+    bool prompt_logprobs;
     /* Tokens that are guessed at a time: 0 turns speculation off, -1 is what
      * the model was loaded with; at most 16, and without effect where it was
      * loaded without. */
@@ -701,6 +704,10 @@ typedef struct quern_result {
     size_t reasoning_size;
     quern_token *tokens; /* of both, with their log probabilities, if asked */
     size_t token_count;
+    /* The prompt's, if asked, prompt_tokens of them; nothing comes before the
+     * first one, whose log probability is NaN.  NULL else, and where another
+     * answer of quern_submit_n has them. */
+    quern_token *prompt;
     quern_finish finish;
     int stop;       /* which of request.stops ended it, or -1 */
     int32_t end_id; /* the end token that ended it, or -1 */

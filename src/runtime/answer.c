@@ -32,6 +32,8 @@ qn_status qn_answer_check(const quern_request *r)
         return bad_value("min_tokens", "0 or more", r->min_tokens);
     if (r->top_logprobs < 0 || r->top_logprobs > MAX_TOP)
         return bad_value("top_logprobs", "0..20", r->top_logprobs);
+    if (r->prompt_logprobs && !r->logprobs)
+        return bad_value("prompt_logprobs", "false without logprobs", 1);
     if (r->num_draft < -1 || r->num_draft > QN_MAX_DRAFT)
         return bad_value("num_draft", "-1..16", r->num_draft);
     if (r->reasoning_budget < -1)
@@ -94,6 +96,10 @@ qn_status qn_answer_init(qn_answer *a, const quern_model *m,
         .stream = m->stream,
     };
     qn_status status = copy_stops(a, r);
+    if (!status && r->prompt_logprobs) {
+        a->prompt = qn_calloc(count, sizeof *a->prompt);
+        status = a->prompt ? QN_OK : QN_E_NOMEM;
+    }
     if (!status)
         status = qn_sampler_new(&a->sampler, &setup);
     return status ? status : qn_detok_new(&a->detok, m->tokenizer, true);
@@ -109,6 +115,7 @@ void qn_answer_clear(qn_answer *a)
     qn_buf_free(&a->thought);
     qn_buf_free(&a->piece);
     qn_arena_free(&a->arena);
+    qn_free(a->prompt);
     qn_free(a->tokens);
     qn_free(a->list);
 }
@@ -186,6 +193,25 @@ static qn_status describe_token(qn_answer *a, quern_token *token, int32_t id,
     token->top = top;
     for (int i = 0; i < token->top_count && !status; i++)
         status = token_bytes(a, top[i].id, &top[i].bytes, &top[i].byte_count);
+    return status;
+}
+
+qn_status qn_answer_score(qn_answer *a, quern_session *session, size_t back,
+                          int32_t id)
+{
+    const float *logits;
+    quern_token *token = &a->prompt[a->scored];
+    qn_status status = QN_OK;
+    if (a->scored) {
+        status = qn_session_last(session, back, &logits);
+        if (!status)
+            status = qn_sampler_score(a->sampler, logits);
+    }
+    if (!status)
+        status = describe_token(a, token, id, a->scored);
+    if (!a->scored)
+        token->logprob = NAN;
+    a->scored += !status;
     return status;
 }
 
@@ -422,6 +448,10 @@ qn_status qn_answer_hand_over(qn_answer *a, quern_result *out)
     }
     for (size_t i = 0; i < a->count; i++)
         tokens[i] = a->tokens[i].token;
+    if ((int64_t)a->scored == out->prompt_tokens) {
+        out->prompt = a->prompt;
+        a->prompt = NULL;
+    }
     *arena = a->arena;
     a->arena = (qn_arena){0};
     out->text = text;

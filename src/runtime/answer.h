@@ -35,6 +35,8 @@ typedef struct qn_answer {
     qn_arena arena; /* bytes and top lists of tokens; texts of stops */
     qn_answer_token *tokens;
     size_t count, capacity;
+    quern_token *prompt; /* with log probabilities; NULL: not asked for */
+    size_t scored;       /* of these, known */
     size_t told;          /* tokens that events have brought */
     size_t decoded;       /* bytes that the detokenizer has given */
     qn_buf text, thought; /* the answer, and what came before it */
@@ -67,6 +69,10 @@ bool qn_answer_is_plain(const qn_answer *answer);
 qn_status qn_answer_take(qn_answer *answer, quern_session *session, size_t back,
                          const qn_pick *pick, const int32_t *history,
                          size_t count, int32_t *id);
+/* Takes in what the session's logits, of the last position but `back`, say of
+ * the prompt's next token; of the first one they say nothing. */
+qn_status qn_answer_score(qn_answer *answer, quern_session *session,
+                          size_t back, int32_t id);
 /* What is still held, at the end of the answer. */
 qn_status qn_answer_finish(qn_answer *answer);
 

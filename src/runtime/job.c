@@ -78,14 +78,28 @@ static size_t shared_prefix(const quern_session *s, const qn_ids *ids)
     return n;
 }
 
-/* The row computes everything from `from` on. */
+/* The log probabilities of the prompt's tokens are wanted and not there. */
+static bool scores(const quern_job *job)
+{
+    return job->answer.prompt && !job->prompted && !job->given;
+}
+
+/* The row computes everything from `from` on; of a prompt that is scored the
+ * next piece, all of whose logits are wanted. */
 static void compute_from(quern_job *job, size_t from)
 {
+    enum { PIECE = 32 };
     qn_row *row = &job->row;
     row->ids = job->all.data + from;
     row->count = job->all.size - from;
     row->done = 0;
     row->wanted = 1;
+    if (scores(job)) {
+        size_t room = qn_session_room(job->session);
+        size_t most = room && room < PIECE ? room : PIECE;
+        row->count = row->count < most ? row->count : most;
+        row->wanted = (int)row->count;
+    }
     row->answered = (int64_t)job->answer.count;
     qn_kv_cache_expect(job->session->cache, (int)job->all.size);
 }
@@ -154,6 +168,8 @@ static void look_up(quern_job *job)
 static qn_status begin_prompt(quern_job *job)
 {
     quern_session *s = job->session;
+    if (scores(job))
+        quern_session_reset(s);
     if (job->store && !s->ids.size)
         look_up(job);
     size_t shared = shared_prefix(s, &job->all);
@@ -287,6 +303,22 @@ static qn_status go_on(quern_job *job)
     return QN_OK;
 }
 
+/* What a piece's logits say of the tokens behind them. */
+static qn_status score_piece(quern_job *job)
+{
+    const qn_row *row = &job->row;
+    size_t end = job->session->ids.size;
+    qn_status status = QN_OK;
+    if (!job->answer.scored)
+        status =
+            qn_answer_score(&job->answer, job->session, 0, job->all.data[0]);
+    for (size_t i = row->count; i > 0 && !status; i--)
+        if (end - i + 1 < job->all.size)
+            status = qn_answer_score(&job->answer, job->session, i - 1,
+                                     job->all.data[end - i + 1]);
+    return status;
+}
+
 static qn_status job_step(qn_row *row, bool *more)
 {
     quern_job *job = (quern_job *)row;
@@ -296,18 +328,27 @@ static qn_status job_step(qn_row *row, bool *more)
         return job->late;
     }
     qn_status status = tell_start(job);
+    bool piece = scores(job);
+    if (!status && piece && whole)
+        status = score_piece(job);
     if (!job->prompted) {
+        size_t left = (size_t)(job->all.data + job->all.size - row->ids) -
+                      row->done; /* of the prompt */
         if (!status)
-            status =
-                tell_progress(job, QUERN_EVENT_PROMPT,
-                              job->prompt - (int64_t)(row->count - row->done));
+            status = tell_progress(job, QUERN_EVENT_PROMPT,
+                                   job->prompt - (int64_t)left);
+        whole = whole && !left;
         job->prompted = whole;
         job->prompt_end = qn_now();
         keep_checkpoints(job);
         qn_share_give(job);
     }
+    if (!status && piece && !whole && row->done == row->count)
+        compute_from(job, job->session->ids.size);
     if (status || !whole)
         return status;
+    if (piece)
+        row->wanted = 1; /* the last one */
     status = take_tokens(job);
     if (!status)
         status = go_on(job);
@@ -321,6 +362,7 @@ static bool job_rebuild(qn_row *row)
     if (job->unknown)
         return false; /* nobody knows how */
     job->given = false;
+    job->answer.scored = job->prompted ? job->answer.scored : 0;
     quern_session_reset(job->session);
     compute_from(job, 0);
     return true;

@@ -406,6 +406,14 @@ qn_status qn_sampler_take(qn_sampler *s, int32_t *out, const float *logits,
     return status ? status : draw_id(s, out);
 }
 
+qn_status qn_sampler_score(qn_sampler *s, const float *logits)
+{
+    memcpy(s->lp, logits, (size_t)s->vocab * sizeof *s->lp);
+    for (int32_t i = s->token_count; i < s->vocab; i++)
+        s->lp[i] = -INFINITY;
+    return normalize(s);
+}
+
 float qn_sampler_logprob(const qn_sampler *s, int32_t id)
 {
     return s->lp[id];

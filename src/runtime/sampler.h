@@ -45,7 +45,10 @@ qn_status qn_sampler_take(qn_sampler *sampler, int32_t *out,
                           const float *logits, const int32_t *history,
                           size_t count, bool no_end);
 
-/* Of the last take: the log probability of `id`, and the `count` likeliest ids
+/* Picks nothing: only takes the logits in, as they are. */
+qn_status qn_sampler_score(qn_sampler *sampler, const float *logits);
+
+/* Of the last take or score: the log probability of `id`, and the `count` likeliest ids
  * in order, lower id first among equals.  Returns how many there are. */
 float qn_sampler_logprob(const qn_sampler *sampler, int32_t id);
 int qn_sampler_top(const qn_sampler *sampler, quern_top_logprob *out,

@@ -140,7 +140,8 @@ static qn_status set_up_store(quern_job *job, const quern_request *r)
 {
     qn_status status = check_checkpoints(r, job->all.size);
     quern_model *m = job->model;
-    if (status || !m->prefixes.limit || r->no_cache || !job->own_session)
+    if (status || !m->prefixes.limit || r->no_cache || r->prompt_logprobs ||
+        !job->own_session)
         return status;
     job->forgets = qn_cache_forgets(m);
     size_t n = r->checkpoint_count, turn = turn_length(job, r), made = 0;
@@ -178,6 +179,10 @@ static qn_status set_up(quern_job *job, const quern_request *r)
         status =
             qn_answer_init(&job->answer, job->model, r, job->all.data + unknown,
                            job->all.size - unknown);
+    if (!status && unknown && r->prompt_logprobs)
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "prompt_logprobs: the session begins with tokens that "
+                         "nobody knows");
     /* Guesses need to know all tokens. */
     if (!status)
         status = qn_draft_init(&job->draft, job->model, &job->all,
@@ -257,7 +262,9 @@ static qn_status make_job(quern_job **out, quern_model *model,
         qn_error_restore(&kept);
         return status;
     }
-    bool picks = qn_answer_is_plain(&job->answer);
+    /* Pieces of a prompt that is scored have more rows than there is room for
+     * picks. */
+    bool picks = qn_answer_is_plain(&job->answer) && !job->answer.prompt;
     job->answer.emit = qn_job_emit;
     job->answer.data = job;
     job->row = (qn_row){.calls = &qn_job_calls,
@@ -486,6 +493,7 @@ void quern_result_free(quern_result *result)
     qn_free(result->text);
     qn_free(result->reasoning);
     qn_free(result->tokens);
+    qn_free(result->prompt);
     if (result->owned)
         qn_arena_free(result->owned);
     qn_free(result->owned);

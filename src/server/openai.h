@@ -6,7 +6,9 @@
 
 /* The fields of a body that are no part of every call; call->extra. */
 typedef struct qn_openai {
-    int64_t max_tokens; /* 0: not said; INT64_MAX: to the context's end */
+    /* -1: not said; INT64_MAX: to the context's end; 0: only the prompt is
+     * echoed. */
+    int64_t max_tokens;
     /* chat */
     const qn_json *messages;
     const qn_json *variables; /* chat_template_kwargs */
@@ -33,6 +35,9 @@ bool qn_openai_parse(qn_api_call *call, qn_str body,
                      bool (*check)(qn_reading *r, const qn_openai *asked),
                      qn_api_error *error);
 
+/* How long an answer may be, as qn_lengths has it. */
+int64_t qn_openai_length(const qn_openai *asked);
+
 /* ---- log probabilities (openai_logprobs.c) ---- */
 
 typedef enum qn_logprob_style {
@@ -50,6 +55,9 @@ typedef struct qn_logprobs {
     int64_t offset;  /* characters before the next token */
 } qn_logprobs;
 
+/* Of a prompt, the first token of which has none. */
+void qn_logprobs_add_prompt(qn_logprobs *l, const quern_token *tokens,
+                            size_t count);
 void qn_logprobs_add(qn_logprobs *l, const quern_token *tokens, size_t count);
 /* Writes the object of the tokens that were added since the last time, or null
  * when there are none. */
@@ -76,6 +84,10 @@ void qn_openai_write_timings(qn_json_writer *w, const qn_openai_usage *usage);
 void qn_openai_write_head(qn_json_writer *w, const qn_api_head *head,
                           const char *prefix, const char *object);
 
+/* What is shown of a result: nothing of the answer when no tokens were asked
+ * for. */
+quern_result qn_completions_shown(const qn_api_call *call,
+                                  const quern_result *result);
 /* The text of the prompt of answer `index`, when it is to be echoed; else
  * empty. */
 qn_str qn_completions_echo(const qn_api_call *call, size_t index);

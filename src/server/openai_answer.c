@@ -114,11 +114,16 @@ void qn_openai_write_head(qn_json_writer *w, const qn_api_head *head,
 
 /* ---- choices ---- */
 
-/* "logprobs": ..., "finish_reason": ... */
+/* "logprobs": ..., "finish_reason": ...; `prompt` has the log probabilities of
+ * the prompt, if there are any. */
 static void write_choice_end(qn_json_writer *w, const quern_result *result,
-                             qn_logprob_style style, int64_t offset)
+                             const quern_result *prompt, qn_logprob_style style,
+                             int64_t offset)
 {
     qn_logprobs l = {.style = style, .offset = offset};
+    if (prompt && prompt->prompt)
+        qn_logprobs_add_prompt(&l, prompt->prompt,
+                               (size_t)prompt->prompt_tokens);
     qn_logprobs_add(&l, result->tokens, result->token_count);
     qn_json_write_key(w, "logprobs");
     qn_json_write_raw(w, (qn_str){"", 0});
@@ -183,16 +188,21 @@ static void write_answer(qn_buf *out, const qn_api_call *call,
     qn_json_write_array(&w);
     for (size_t i = 0; i < call->count; i++) {
         int64_t offset = 0;
+        const quern_result *prompt = NULL;
+        quern_result shown = results[i];
         qn_json_write_object(&w);
         qn_json_write_key(&w, "index");
         qn_json_write_int(&w, (int64_t)i);
-        if (chat)
-            write_message(&w, call, &results[i]);
-        else
-            offset = write_text(&w, call, &results[i], i);
-        write_choice_end(&w, &results[i], style, offset);
+        if (chat) {
+            write_message(&w, call, &shown);
+        } else {
+            shown = qn_completions_shown(call, &results[i]);
+            prompt = &results[i - i % (size_t)call->n];
+            offset = write_text(&w, call, &shown, i);
+        }
+        write_choice_end(&w, &shown, prompt, style, offset);
         qn_json_write_object_end(&w);
-        qn_openai_count(&usage, &results[i], i, call->n);
+        qn_openai_count(&usage, &shown, i, call->n);
     }
     qn_json_write_array_end(&w);
     qn_openai_write_usage(&w, &usage);

@@ -118,7 +118,7 @@ bool qn_openai_parse(qn_api_call *call, qn_str body,
     qn_openai *asked = qn_arena_alloc(&call->arena, sizeof *asked);
     if (!asked)
         return qn_reading_no_memory(&r);
-    *asked = (qn_openai){0};
+    *asked = (qn_openai){.max_tokens = -1};
     call->extra = asked;
     const qn_table tables[] = {
         {own, own_count, asked, NULL},
@@ -136,6 +136,15 @@ bool qn_openai_parse(qn_api_call *call, qn_str body,
            qn_fields_values(&r, root, tables, TABLES) &&
            qn_check_aliases(&r, root, tables, TABLES) && check(&r, asked) &&
            qn_call_check(&r);
+}
+
+/* The runtime makes at least one token, which is not shown when none is asked
+ * for. */
+int64_t qn_openai_length(const qn_openai *asked)
+{
+    if (asked->max_tokens < 0)
+        return 0;
+    return asked->max_tokens ? asked->max_tokens : 1;
 }
 
 /* ---- chat ---- */
@@ -300,7 +309,7 @@ static bool prepare_chat(qn_api_call *call, const qn_api_model *model,
     const qn_lengths lengths = {
         .prompt = "messages",
         .max_tokens = "max_tokens",
-        .asked = asked->max_tokens,
+        .asked = qn_openai_length(asked),
         .fallback =
             call->server->compat_mlx_lm ? 512 : model->default_max_tokens,
     };

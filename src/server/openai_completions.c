@@ -105,8 +105,8 @@ static bool read_suffix(qn_reading *r, const qn_field *f, const qn_json *value,
 static const qn_field completion_fields[] = {
     {"prompt", QN_STRING | QN_ARRAY, read_prompt, offsetof(qn_openai, prompt),
      sizeof(qn_json *), 0, 0, NULL, prompt_shape},
-    ROW("max_tokens", QN_INT, qn_take_int, max_tokens, 1, (double)INT64_MAX,
-        "1 or more"),
+    ROW("max_tokens", QN_INT, qn_take_int, max_tokens, 0, (double)INT64_MAX,
+        "0 or more"),
     ROW("best_of", QN_INT, qn_take_int, best_of, 1, 16, "1..16"),
     ROW("echo", QN_BOOL, qn_take_bool, echo, 0, 0, NULL),
     ROW("suffix", QN_STRING, read_suffix, suffix, 0, 0, NULL),
@@ -122,11 +122,17 @@ static bool check_completions(qn_reading *r, const qn_openai *asked)
                             "that it makes",
                             (int)r->call->n);
     }
-    if (asked->echo && r->call->asked.logprobs) {
-        qn_enter(r, "echo");
+    if (!asked->max_tokens && !asked->echo) {
+        qn_enter(r, "max_tokens");
+        return qn_bad_field(r, QN_API_OUT_OF_RANGE,
+                            "expected 1 or more, or \"echo\" true");
+    }
+    r->call->asked.prompt_logprobs = asked->echo && r->call->asked.logprobs;
+    if (r->call->asked.prompt_logprobs && r->call->stream) {
+        qn_enter(r, "stream");
         return qn_bad_field(r, QN_API_UNSUPPORTED_VALUE,
-                            "the server has no log probabilities of prompts: "
-                            "ask for one of echo and logprobs");
+                            "what is echoed with log probabilities is not "
+                            "streamed");
     }
     if (asked->suffix && kind_of(prompt_at(asked->prompt, 0)) != QN_STRING) {
         qn_enter(r, "suffix");
@@ -285,7 +291,7 @@ static bool prepare_completions(qn_api_call *call, const qn_api_model *model,
     const qn_lengths lengths = {
         .prompt = "prompt",
         .max_tokens = "max_tokens",
-        .asked = asked->max_tokens,
+        .asked = qn_openai_length(asked),
         .fallback = call->server->compat_mlx_lm ? 512 : MAX_TOKENS,
     };
     return qn_prepare_requests(call, model, head, prompts, count, &lengths,
@@ -297,6 +303,22 @@ qn_str qn_completions_echo(const qn_api_call *call, size_t index)
     const qn_openai *asked = call->extra;
     return asked->echo ? asked->prompts[index / (size_t)call->n]
                        : (qn_str){"", 0};
+}
+
+quern_result qn_completions_shown(const qn_api_call *call,
+                                  const quern_result *result)
+{
+    const qn_openai *asked = call->extra;
+    quern_result shown = *result;
+    if (!asked->max_tokens) {
+        shown.size = 0;
+        shown.reasoning_size = 0;
+        shown.token_count = 0;
+        shown.completion_tokens = 0;
+        shown.reasoning_tokens = 0;
+        shown.finish = QUERN_FINISH_LENGTH;
+    }
+    return shown;
 }
 
 const qn_api_protocol qn_api_completions = {

@@ -19,7 +19,9 @@ static void write_logprob(qn_buf *out, float logprob)
 {
     qn_json_writer w;
     qn_json_write_begin(&w, out);
-    if (logprob > -9999)
+    if (isnan(logprob)) /* nothing came before it */
+        qn_json_write_null(&w);
+    else if (logprob > -9999)
         qn_json_write_double(&w, fmin((double)logprob, 0));
     else
         qn_json_write_int(&w, -9999);
@@ -132,7 +134,8 @@ static void add_legacy(qn_logprobs *l, const quern_token *t)
         write_legacy_text(&l->parts[TOKENS], t->bytes, t->byte_count);
     write_logprob(&l->parts[LOGPROBS], t->logprob);
     write_tops(&l->parts[TOPS], t, ids);
-    qn_buf_printf(&l->parts[OFFSETS], "%lld", (long long)l->offset);
+    qn_buf_printf(&l->parts[OFFSETS], "%lld",
+                  (long long)(l->offset > 0 ? l->offset : 0));
     l->offset += qn_characters((qn_str){t->bytes, t->byte_count});
 }
 
@@ -150,6 +153,17 @@ void qn_logprobs_add(qn_logprobs *l, const quern_token *tokens, size_t count)
         }
         l->count++;
     }
+}
+
+/* The prompt's text may lack what its first tokens have, such as the token that
+ * begins a text: it is the end that stands at the offset. */
+void qn_logprobs_add_prompt(qn_logprobs *l, const quern_token *tokens,
+                            size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        l->offset -=
+            qn_characters((qn_str){tokens[i].bytes, tokens[i].byte_count});
+    qn_logprobs_add(l, tokens, count);
 }
 
 void qn_logprobs_write(qn_logprobs *l, qn_buf *out)

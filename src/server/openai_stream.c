@@ -154,6 +154,9 @@ static void write_text(qn_api_stream *s, size_t index, const quern_event *event,
     state *st = s->state;
     bool thought = event->type == QUERN_EVENT_REASONING;
     const char *thoughts = qn_reasoning_name(s->call);
+    const qn_openai *asked = s->call->extra;
+    if (!asked->max_tokens)
+        return;
     qn_logprobs_add(&st->choices[index].logprobs, event->tokens,
                     event->token_count);
     if (!event->size)
@@ -176,10 +179,11 @@ static void write_done(qn_api_stream *s, size_t index,
                        const quern_result *result, qn_buf *out)
 {
     state *st = s->state;
-    qn_openai_count(&st->usage, result, index, s->call->n);
+    quern_result shown = qn_completions_shown(s->call, result);
+    qn_openai_count(&st->usage, &shown, index, s->call->n);
     begin_choice(st, index, out);
     qn_buf_add_text(out, st->chat ? "\"delta\":{}" : "\"text\":\"\"");
-    end_choice(s, index, quern_finish_name(result->finish), out);
+    end_choice(s, index, quern_finish_name(shown.finish), out);
 }
 
 void qn_openai_event(qn_api_stream *s, size_t index, const quern_event *event,

@@ -169,6 +169,7 @@ static void fill_request(quern_request *out, const qn_api_call *call,
     out->stop_count = asked->stop_count;
     out->logprobs = asked->logprobs;
     out->top_logprobs = asked->top_logprobs;
+    out->prompt_logprobs = asked->prompt_logprobs;
     out->num_draft = asked->num_draft;
     out->no_cache = call->no_cache;
     out->chat = (quern_chat){0};

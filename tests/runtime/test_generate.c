@@ -329,6 +329,60 @@ static void test_log_probs_are_those_of_the_session(void **state)
     free(lp);
 }
 
+/* The prompt's log probabilities are those of a session that is fed token by
+ * token, whatever the length beside the pieces. */
+static void test_prompts_are_scored(void **state)
+{
+    (void)state;
+    enum { MOST = 100 };
+    int32_t ids[MOST];
+    float log_probs[TINY_MAX * 2];
+    quern_info info;
+    quern_model_info(model, &info);
+    assert_true(info.vocab_size <= TINY_MAX * 2);
+    for (int i = 0; i < MOST; i++)
+        ids[i] = (i * 37 + 11) % 256;
+    for (int count = 1; count <= MOST; count += 33) {
+        quern_request r = greedy(3);
+        r.ids = ids;
+        r.id_count = (size_t)count;
+        quern_session_reset(session);
+        quern_result plain = run(&r);
+        assert_null(plain.prompt);
+        r.logprobs = true;
+        r.top_logprobs = 2;
+        r.prompt_logprobs = true;
+        quern_result scored = run(&r); /* all of it is there, and no use */
+        assert_string_equal(scored.text, plain.text);
+        assert_int_equal(scored.prompt_tokens, count);
+        assert_int_equal(scored.cached_tokens, 0);
+        assert_int_equal(scored.token_count, 3);
+        assert_int_equal(scored.prompt[0].id, ids[0]);
+        assert_true(isnan(scored.prompt[0].logprob));
+        assert_int_equal(scored.prompt[0].top_count, 0);
+        quern_session_reset(session);
+        for (int i = 1; i < count; i++) {
+            const quern_token *t = &scored.prompt[i];
+            check_quern(quern_session_feed(session, &ids[i - 1], 1, &error));
+            check_quern(quern_session_log_probs(session, log_probs, &error));
+            assert_int_equal(t->id, ids[i]);
+            assert_true(fabsf(t->logprob - log_probs[ids[i]]) < 1e-5);
+            assert_int_equal(t->top_count, 2);
+            assert_true(t->top[0].logprob >= t->top[1].logprob);
+            assert_true(fabsf(t->top[0].logprob - log_probs[t->top[0].id]) <
+                        1e-5);
+        }
+        quern_result_free(&plain);
+        quern_result_free(&scored);
+    }
+    quern_request r = greedy(1);
+    quern_result result;
+    r.prompt_logprobs = true;
+    check_fails(quern_generate(session, &r, NULL, NULL, &result, &error),
+                QUERN_E_ARG, "logprobs");
+    quern_result_free(&result);
+}
+
 static void test_seeds_make_answers_repeat(void **state)
 {
     (void)state;
@@ -820,6 +874,7 @@ int main(void)
         cmocka_unit_test(test_stops_cut_the_answer),
         cmocka_unit_test(test_end_tokens_end_the_answer),
         cmocka_unit_test(test_log_probs_are_those_of_the_session),
+        cmocka_unit_test(test_prompts_are_scored),
         cmocka_unit_test(test_seeds_make_answers_repeat),
         cmocka_unit_test(test_work_can_be_cancelled),
         cmocka_unit_test(test_the_context_is_a_limit),

@@ -27,8 +27,8 @@ static void test_bodies_are_refused_with_their_field(void **state)
         {FIELD("\"best_of\":2"), QN_API_UNSUPPORTED_VALUE, "best_of"},
         {FIELD("\"best_of\":2,\"n\":3"), QN_API_UNSUPPORTED_VALUE, "best_of"},
         {FIELD("\"echo\":1"), QN_API_INVALID_TYPE, "echo"},
-        {FIELD("\"echo\":true,\"logprobs\":1"), QN_API_UNSUPPORTED_VALUE,
-         "echo"},
+        {FIELD("\"echo\":true,\"logprobs\":1,\"stream\":true"),
+         QN_API_UNSUPPORTED_VALUE, "stream"},
         {FIELD("\"suffix\":[]"), QN_API_INVALID_TYPE, "suffix"},
         {"{\"prompt\":[1],\"suffix\":\"b\"}", QN_API_UNSUPPORTED_VALUE,
          "suffix"},
@@ -167,6 +167,83 @@ static void test_echo_puts_the_prompt_before_the_answer(void **state)
     tiny_free(&m);
 }
 
+/* Prompts with log probabilities come from a whole run, n answers to one of
+ * them too. */
+static void check_scored(const qn_api_model *m, const char *body,
+                         const char *tokens, const char *offsets,
+                         size_t numbers, const char *text, int completion)
+{
+    qn_api_call call;
+    quern_error error;
+    qn_buf out = QN_BUF_INIT;
+    quern_job *jobs[2];
+    quern_result results[2] = {0};
+    parse_good(&call, completions, &strict_server, body);
+    prepare_good(&call, completions, m);
+    assert_in_range(call.count, 1, 2);
+    assert_int_equal(quern_submit_n(jobs, call.count, (quern_model *)m->model,
+                                    call.requests, &error),
+                     QUERN_OK);
+    for (size_t i = 0; i < call.count; i++)
+        assert_int_equal(quern_job_result(jobs[i], &results[i], &error),
+                         QUERN_OK);
+    completions->answer(&out, &call, &test_head, results);
+    qn_json_doc *doc = NULL;
+    check_status(qn_json_parse(&doc, qn_buf_str(&out), 0), QN_OK);
+    const qn_json *root = qn_json_root(doc);
+    const qn_json *usage = qn_json_get(root, "usage");
+    int64_t number = -1;
+    assert_true(
+        qn_json_as_int(qn_json_get(usage, "completion_tokens"), &number));
+    assert_int_equal(number, completion);
+    for (size_t i = 0; i < call.count; i++) {
+        const qn_json *choice = qn_json_at(qn_json_get(root, "choices"), i);
+        const qn_json *logprobs = qn_json_get(choice, "logprobs");
+        const qn_json *list = qn_json_get(logprobs, "token_logprobs");
+        qn_buf part = QN_BUF_INIT;
+        qn_json_writer w;
+        qn_json_write_begin(&w, &part);
+        qn_json_write_value(&w, qn_json_get(logprobs, "tokens"));
+        assert_memory_equal(part.data, tokens, strlen(tokens));
+        qn_buf_clear(&part);
+        qn_json_write_begin(&w, &part);
+        qn_json_write_value(&w, qn_json_get(logprobs, "text_offset"));
+        assert_memory_equal(part.data, offsets, strlen(offsets));
+        qn_buf_free(&part);
+        assert_int_equal(list->count, numbers);
+        assert_int_equal(list->items[0].type, QN_JSON_T_NULL);
+        for (uint32_t k = 1; k < list->count; k++)
+            assert_int_equal(list->items[k].type, QN_JSON_T_NUMBER);
+        if (text)
+            check_str(qn_json_get(choice, "text")->text, text);
+        quern_result_free(&results[i]);
+        quern_job_free(jobs[i]);
+    }
+    qn_json_doc_free(doc);
+    qn_buf_free(&out);
+    qn_api_call_free(&call);
+}
+
+static void test_what_is_echoed_has_log_probabilities(void **state)
+{
+    (void)state;
+    qn_api_model m = tiny_model(NULL);
+    check_scored(&m,
+                 "{\"prompt\":\"a\\u20acb\",\"echo\":true,\"logprobs\":2,"
+                 "\"max_tokens\":0}",
+                 "[\"a\",\"bytes:\\\\xe2\",\"bytes:\\\\x82\",\"bytes:"
+                 "\\\\xac\",\"b\"]",
+                 "[0,1,2,2,2]", 5,
+                 "a\xe2\x82\xac"
+                 "b",
+                 0);
+    check_scored(&m,
+                 "{\"prompt\":[97,98],\"echo\":true,\"logprobs\":0,"
+                 "\"max_tokens\":3,\"n\":2,\"ignore_eos\":true}",
+                 "[\"a\",\"b\",", "[0,1,2,", 5, NULL, 6);
+    tiny_free(&m);
+}
+
 static qn_api_model shared_model;
 
 static qn_status parse_and_prepare(void)
@@ -201,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_prompts_of_every_form_become_tokens),
         cmocka_unit_test(test_defaults_are_those_of_completions),
         cmocka_unit_test(test_echo_puts_the_prompt_before_the_answer),
+        cmocka_unit_test(test_what_is_echoed_has_log_probabilities),
         cmocka_unit_test(test_each_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
