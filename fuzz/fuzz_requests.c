@@ -9,7 +9,9 @@
 #include "server/protocol.h"
 
 static const qn_api_protocol *const protocols[] = {
-    &qn_api_chat, &qn_api_completions, &qn_api_messages, &qn_api_count_tokens};
+    &qn_api_chat,          &qn_api_completions, &qn_api_messages,
+    &qn_api_count_tokens,  &qn_api_tokenize,    &qn_api_detokenize,
+    &qn_api_apply_template};
 enum { PROTOCOLS = sizeof protocols / sizeof *protocols };
 
 static const qn_api_head head = {.created = 1,

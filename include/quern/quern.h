@@ -419,6 +419,10 @@ quern_status quern_tokenize(const quern_model *model, const char *text,
 quern_status quern_detokenize(const quern_model *model, const int32_t *ids,
                               size_t count, bool skip_special, char **text,
                               size_t *size, quern_error *error);
+/* The bytes of one token as it stands in running text, which may be a part of a
+ * character; *size is their number.  The caller owns *bytes (quern_free). */
+quern_status quern_token_bytes(const quern_model *model, int32_t id,
+                               char **bytes, size_t *size, quern_error *error);
 /* Ids of the tokens that end an answer.  Borrowed from the model. */
 const int32_t *quern_end_ids(const quern_model *model, size_t *count);
 

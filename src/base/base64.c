@@ -1,4 +1,4 @@
-/* base64.c: reading base64. */
+/* base64.c: reading and writing base64. */
 #include "base64.h"
 
 static int value_of(char c)
@@ -48,4 +48,21 @@ qn_status qn_base64_decode(qn_buf *out, qn_str text)
                        "group, found one");
     }
     return qn_buf_status(out);
+}
+
+void qn_base64_encode(qn_buf *out, const void *data, size_t size)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs"
+                                 "tuvwxyz0123456789+/";
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < size; i += 3) {
+        size_t n = size - i < 3 ? size - i : 3;
+        uint32_t bits = (uint32_t)bytes[i] << 16;
+        bits |= n > 1 ? (uint32_t)bytes[i + 1] << 8 : 0;
+        bits |= n > 2 ? bytes[i + 2] : 0;
+        const char four[] = {digits[bits >> 18], digits[bits >> 12 & 63],
+                             n > 1 ? digits[bits >> 6 & 63] : '=',
+                             n > 2 ? digits[bits & 63] : '='};
+        qn_buf_add(out, four, sizeof four);
+    }
 }

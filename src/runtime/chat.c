@@ -416,6 +416,23 @@ quern_status quern_detokenize(const quern_model *model, const int32_t *ids,
     return qn_give(error, status);
 }
 
+quern_status quern_token_bytes(const quern_model *model, int32_t id,
+                               char **bytes, size_t *size, quern_error *error)
+{
+    qn_buf buf = QN_BUF_INIT;
+    qn_status status = qn_tokenizer_token_bytes(model->tokenizer, &buf, id);
+    size_t length = buf.size;
+    char *taken = status ? NULL : qn_buf_take(&buf);
+    qn_buf_free(&buf);
+    if (!status && !taken)
+        status = QN_E_NOMEM;
+    if (!status) {
+        *bytes = taken;
+        *size = length;
+    }
+    return qn_give(error, status);
+}
+
 void quern_free(void *ptr)
 {
     qn_free(ptr);

@@ -27,6 +27,10 @@ typedef struct qn_openai {
 extern const qn_field qn_openai_fields[];
 extern const size_t qn_openai_field_count;
 
+/* chat_template_kwargs, a const qn_json *: what is the request's own may not be
+ * among them. */
+qn_field_step qn_take_variables;
+
 /* Parses a body by the tables of both routes and `own`, whose base is the
  * qn_openai that it makes; `required` has to be there. */
 bool qn_openai_parse(qn_api_call *call, qn_str body,

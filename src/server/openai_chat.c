@@ -171,8 +171,8 @@ static bool read_top_logprobs(qn_reading *r, const qn_field *f,
     return true;
 }
 
-static bool read_variables(qn_reading *r, const qn_field *f,
-                           const qn_json *value, void *base)
+bool qn_take_variables(qn_reading *r, const qn_field *f, const qn_json *value,
+                       void *base)
 {
     static const char *const taken[] = {"messages", "tools"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
@@ -208,7 +208,7 @@ static const qn_field chat_fields[] = {
     ROW("max_tokens", QN_INT, qn_take_int, max_tokens, 1, NUM_MAX, "1 or more"),
     QN_FIELD_BY("logprobs", QN_BOOL, NULL, read_logprobs),
     {"top_logprobs", QN_INT, read_top_logprobs, 0, 0, 0, 20, "0..20", NULL},
-    {"chat_template_kwargs", QN_OBJECT, read_variables,
+    {"chat_template_kwargs", QN_OBJECT, qn_take_variables,
      offsetof(qn_openai, variables), sizeof(qn_json *), 0, 0, NULL, NULL},
     QN_FIELD_BY("reasoning_effort", QN_STRING, NULL, read_effort),
     ROW("continue_final_message", QN_BOOL, qn_take_bool, continue_final, 0, 0,

@@ -223,5 +223,8 @@ extern const qn_api_protocol qn_api_completions; /* openai_completions.c */
 extern const qn_api_protocol qn_api_flush;       /* flush.c */
 extern const qn_api_protocol qn_api_messages;    /* anthropic.c */
 extern const qn_api_protocol qn_api_count_tokens;
+extern const qn_api_protocol qn_api_tokenize; /* inspect.c */
+extern const qn_api_protocol qn_api_detokenize;
+extern const qn_api_protocol qn_api_apply_template;
 
 #endif

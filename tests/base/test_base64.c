@@ -45,10 +45,31 @@ static void test_other_characters_are_refused_with_their_offset(void **state)
     }
 }
 
+static void test_bytes_are_written_with_padding(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"", ""},
+        {"f", "Zg=="},
+        {"fo", "Zm8="},
+        {"foo", "Zm9v"},
+        {"foob", "Zm9vYg=="},
+        {"foobar", "Zm9vYmFy"},
+        {"\xfb\xff\xbf", "+/+/"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        qn_buf out = QN_BUF_INIT;
+        qn_base64_encode(&out, rows[i][0], strlen(rows[i][0]));
+        assert_true(qn_str_is(qn_buf_str(&out), rows[i][1]));
+        qn_buf_free(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_with_and_without_padding),
+        cmocka_unit_test(test_bytes_are_written_with_padding),
         cmocka_unit_test(test_other_characters_are_refused_with_their_offset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
