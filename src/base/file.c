@@ -30,7 +30,7 @@ static qn_status fail_errno(const char *verb, const char *path)
     qn_status code = error == ENOENT || error == ENOTDIR ? QN_E_NOTFOUND
                      : error == ENOMEM                   ? QN_E_NOMEM
                                                          : QN_E_IO;
-    qn_fail(code, "cannot %s %s: %s", verb, path, strerror(error));
+    qn_fail(code, "cannot %s: %s", verb, strerror(error));
     qn_fail_where(code, "%s", path);
     errno = error;
     return code;
@@ -45,6 +45,29 @@ static int open_read(const char *path, int more_flags)
     return fd;
 }
 
+static qn_status check_regular(const struct stat *info, const char *path)
+{
+    if (S_ISREG(info->st_mode))
+        return QN_OK;
+    qn_fail(QN_E_IO, "expected a regular file, found %s",
+            S_ISDIR(info->st_mode)    ? "a directory"
+            : S_ISFIFO(info->st_mode) ? "a pipe"
+            : S_ISSOCK(info->st_mode) ? "a socket"
+                                      : "a device");
+    return qn_fail_where(QN_E_IO, "%s", path);
+}
+
+qn_status qn_file_check(const char *path)
+{
+    struct stat info;
+    if (!stat(path, &info))
+        return check_regular(&info, path);
+    if (errno != ENOENT && errno != ENOTDIR)
+        return fail_errno("open", path);
+    qn_fail(QN_E_NOTFOUND, "no such file");
+    return qn_fail_where(QN_E_NOTFOUND, "%s", path);
+}
+
 /* ---- mapping ---- */
 
 static qn_status map_fd(qn_file *file, int fd)
@@ -52,17 +75,12 @@ static qn_status map_fd(qn_file *file, int fd)
     struct stat info;
     if (fstat(fd, &info))
         return fail_errno("examine", file->path);
-    if (!S_ISREG(info.st_mode)) {
-        qn_fail(QN_E_IO, "cannot map %s: expected a regular file, found %s",
-                file->path,
-                S_ISDIR(info.st_mode) ? "a directory" : "something else");
-        return qn_fail_where(QN_E_IO, "%s", file->path);
-    }
+    qn_status status = check_regular(&info, file->path);
+    if (status)
+        return status;
     if ((uintmax_t)info.st_size > SIZE_MAX) {
-        qn_fail(QN_E_IO,
-                "cannot map %s: its %jd bytes exceed the address "
-                "space",
-                file->path, (intmax_t)info.st_size);
+        qn_fail(QN_E_IO, "cannot map: its %jd bytes exceed the address space",
+                (intmax_t)info.st_size);
         return qn_fail_where(QN_E_IO, "%s", file->path);
     }
     size_t size = (size_t)info.st_size;
@@ -196,8 +214,7 @@ static qn_status read_all(char **out, size_t *out_size, int fd,
             break;
         if (!status && size > limit) {
             qn_fail(QN_E_FORMAT,
-                    "%s is too large: expected at most %zu bytes, found more",
-                    path, limit);
+                    "too large: expected at most %zu bytes, found more", limit);
             status = qn_fail_where(QN_E_FORMAT, "%s", path);
         }
     }
@@ -212,14 +229,33 @@ static qn_status read_all(char **out, size_t *out_size, int fd,
     return QN_OK;
 }
 
-qn_status qn_file_read(char **out, size_t *size, const char *path, size_t limit)
+static qn_status read_file(char **out, size_t *size, const char *path,
+                           size_t limit, bool regular)
 {
-    int fd = open_read(path, 0);
+    struct stat info;
+    int fd = open_read(path, regular ? O_NONBLOCK : 0);
     if (fd < 0)
         return fail_errno("open", path);
-    qn_status status = read_all(out, size, fd, path, limit);
+    qn_status status = QN_OK;
+    if (regular && fstat(fd, &info))
+        status = fail_errno("examine", path);
+    else if (regular)
+        status = check_regular(&info, path);
+    if (!status)
+        status = read_all(out, size, fd, path, limit);
     close(fd);
     return status;
+}
+
+qn_status qn_file_read(char **out, size_t *size, const char *path, size_t limit)
+{
+    return read_file(out, size, path, limit, true);
+}
+
+qn_status qn_file_read_any(char **out, size_t *size, const char *path,
+                           size_t limit)
+{
+    return read_file(out, size, path, limit, false);
 }
 
 /* ---- writing ---- */
@@ -285,9 +321,7 @@ static qn_status check_target(const char *path)
         errno = EISDIR;
         return fail_errno("replace", path);
     }
-    qn_status status =
-        qn_fail(QN_E_IO, "cannot replace %s: it is not a regular file", path);
-    return qn_fail_where(status, "%s", path);
+    return check_regular(&info, path);
 }
 
 qn_status qn_file_begin(qn_file_writer **out, const char *path)
@@ -314,6 +348,15 @@ qn_status qn_file_begin(qn_file_writer **out, const char *path)
         (void)!fchmod(w->fd, info.st_mode & 0777);
     *out = w;
     return QN_OK;
+}
+
+qn_status qn_file_try(const char *path)
+{
+    qn_file_writer *w;
+    qn_status status = qn_file_begin(&w, path);
+    if (!status)
+        qn_file_abort(w);
+    return status;
 }
 
 qn_status qn_file_append(qn_file_writer *w, const void *data, size_t size)

@@ -20,17 +20,25 @@ const char *qn_file_path(const qn_file *file);
 void qn_file_will_need(const qn_file *file, size_t offset, size_t size);
 void qn_file_dont_need(const qn_file *file, size_t offset, size_t size);
 
-/* Reads a whole file (or pipe) of at most `limit` bytes into *out
+/* Reads a whole regular file of at most `limit` bytes into *out
  * (NUL-terminated, free with qn_free); *size may be NULL.  A larger one is
- * QN_E_FORMAT. */
+ * QN_E_FORMAT, anything else than a file QN_E_IO, at once. */
 qn_status qn_file_read(char **out, size_t *size, const char *path,
                        size_t limit);
+/* The same for a path that the user has named for this: a pipe is read to its
+ * end, however long that takes. */
+qn_status qn_file_read_any(char **out, size_t *size, const char *path,
+                           size_t limit);
+/* Whether it is a regular file: QN_E_NOTFOUND, QN_E_IO. */
+qn_status qn_file_check(const char *path);
 
 /* New contents for `path`: a temporary sibling until the end.  Its mode is that
  * of the file it replaces, or follows the umask; a symbolic link is replaced,
  * not followed. */
 typedef struct qn_file_writer qn_file_writer;
 qn_status qn_file_begin(qn_file_writer **out, const char *path);
+/* Whether it can be begun: before an hour of work, not behind it. */
+qn_status qn_file_try(const char *path);
 /* On failure errno says why. */
 qn_status qn_file_append(qn_file_writer *writer, const void *data, size_t size);
 /* Fsyncs and renames over the path.  The writer is gone either way; on failure

@@ -575,6 +575,8 @@ static qn_status prepare(chat *c)
     if (!status && flag[QN_FLAG_SYSTEM].given)
         status = qn_talk_set_system(&c->talk, flag[QN_FLAG_SYSTEM].text);
     if (!status && flag[QN_FLAG_HISTORY].given)
+        status = qn_history_check(flag[QN_FLAG_HISTORY].text);
+    if (!status && flag[QN_FLAG_HISTORY].given)
         status = qn_history_read(flag[QN_FLAG_HISTORY].text, remember, c->edit);
     return status;
 }

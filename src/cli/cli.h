@@ -123,6 +123,11 @@ const char *qn_cli_nearest_command(const char *name);
 /* All of standard input, or of a file, up to 256 MiB. */
 qn_status qn_cli_read_stdin(qn_buf *out);
 qn_status qn_cli_read_file(const char *path, qn_buf *out);
+/* What can be said, before the work begins, of the file that a flag wants
+ * written at its end, and of one that it wants read; a flag that was not given
+ * is fine. */
+qn_status qn_cli_check_output(const qn_cli *cli, qn_flag flag);
+qn_status qn_cli_check_input(const qn_cli *cli, qn_flag flag);
 
 /* ---- progress on stderr (progress.c) ---- */
 
@@ -164,6 +169,10 @@ void qn_peak_reset(void);
 int qn_cli_find_model(qn_cli *cli);
 /* Notes for the next time that the model was loaded (last.c). */
 void qn_cli_note_model(const char *ref);
+/* The error of a reference that could not be opened: what is not there may be
+ * fetched, which the hint says; prints, and returns the exit code. */
+int qn_cli_fail_load(const qn_cli *cli, const char *ref,
+                     const quern_error *error);
 /* Loads the model with the common model flags; the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 

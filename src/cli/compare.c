@@ -48,7 +48,7 @@ qn_status qn_earlier_read(qn_earlier **out, const char *path)
     qn_earlier *earlier = qn_calloc(1, sizeof *earlier);
     if (!earlier)
         return QN_E_NOMEM;
-    qn_status status = qn_file_read(&text, &size, path, LIMIT);
+    qn_status status = qn_file_read_any(&text, &size, path, LIMIT);
     for (const char *p = text, *end; !status && p < text + size; p = end + 1) {
         end = memchr(p, '\n', (size_t)(text + size - p));
         if (!end)
@@ -58,6 +58,9 @@ qn_status qn_earlier_read(qn_earlier **out, const char *path)
             status = add_line(earlier, (qn_str){p, (size_t)(end - p)});
     }
     qn_free(text);
+    if (!status && !earlier->count)
+        status = qn_fail_where(qn_fail(QN_E_FORMAT, "it has no results"), "%s",
+                               path);
     if (status) {
         if (number)
             qn_fail_where(status, "%s: line %zu", path, number);

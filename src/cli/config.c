@@ -334,12 +334,14 @@ static qn_status check_secrets(const qn_config *c)
 
 /* ---- the file ---- */
 
-static qn_status read_file(qn_config *c)
+/* A file that was `asked` for may be a pipe. */
+static qn_status read_file(qn_config *c, bool asked)
 {
     enum { LIMIT = 1 << 20 };
     char *text = NULL;
     size_t size = 0;
-    qn_status status = qn_file_read(&text, &size, c->path, LIMIT);
+    qn_status status = asked ? qn_file_read_any(&text, &size, c->path, LIMIT)
+                             : qn_file_read(&text, &size, c->path, LIMIT);
     if (!status)
         status = qn_toml_parse(&c->toml, (qn_str){text, size}, c->path);
     qn_free(text);
@@ -373,7 +375,7 @@ qn_status qn_config_load(qn_cli *cli, int command)
         return QN_E_NOMEM;
     }
     c->path = path;
-    qn_status status = read_file(c);
+    qn_status status = read_file(c, asked->given);
     if (!status)
         status = check_secrets(c);
     if (c->toml)

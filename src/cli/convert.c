@@ -234,7 +234,7 @@ static qn_status read_calibration(char **out, const qn_cli *cli,
     if (!file->given)
         return QN_OK;
     qn_status status =
-        qn_file_read(out, &o->calibration_size, file->text, LIMIT);
+        qn_file_read_any(out, &o->calibration_size, file->text, LIMIT);
     o->calibration = *out;
     return status;
 }
@@ -257,12 +257,14 @@ static int run(qn_cli *cli, bool quantize)
                            "is one file",
                            NULL);
     set_options(&options, &w);
-    qn_status read = read_calibration(&sample, cli, &options);
+    qn_status read = qn_cli_check_output(cli, QN_FLAG_REPORT);
+    if (!read)
+        read = read_calibration(&sample, cli, &options);
     if (read)
         return qn_cli_fail_status(cli, read, NULL);
     if (quern_resolve(&source, cli->args.words[0], &error)) {
         qn_free(sample);
-        return qn_cli_fail_error(cli, &error);
+        return qn_cli_fail_load(cli, cli->args.words[0], &error);
     }
     options.quantize = quantize || cli->args.flag[QN_FLAG_QUANTIZE].on;
     qn_cli_watch_calls(true);

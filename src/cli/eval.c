@@ -154,12 +154,23 @@ static int show(const qn_cli *cli, const qn_json *d, const char *path)
 static bool is_logits(const char *path)
 {
     char head[4] = "";
-    FILE *file = fopen(path, "rbe");
+    FILE *file = qn_file_check(path) ? NULL : fopen(path, "rbe");
     bool same = file && fread(head, 1, sizeof head, file) == sizeof head &&
                 !memcmp(head, "QKL1", sizeof head);
     if (file)
         fclose(file);
     return same;
+}
+
+/* What is wrong with a line, or with all of it, is wrong in this file. */
+static void name_data(quern_error *error, const char *path)
+{
+    char where[QUERN_ERROR_SIZE];
+    if (*error->where && strncmp(error->where, "line ", 5) != 0)
+        return;
+    snprintf(where, sizeof where, "%.900s%s%.64s", path,
+             *error->where ? ": " : "", error->where);
+    memcpy(error->where, where, sizeof where);
 }
 
 static int evaluate(qn_cli *cli, quern_model *model, quern_eval_options *o)
@@ -176,6 +187,8 @@ static int evaluate(qn_cli *cli, quern_model *model, quern_eval_options *o)
     qn_cli_watch_calls(true);
     quern_status status = quern_eval(model, o, &report, &error);
     qn_progress_end(&w.progress);
+    if (status == QUERN_E_FORMAT)
+        name_data(&error, cli->args.flag[QN_FLAG_DATA].text);
     if (status)
         return qn_cli_fail_error(cli, &error);
     int code = QN_EXIT_OK;
@@ -242,7 +255,10 @@ int qn_cli_eval(qn_cli *cli)
     if (!status)
         status = check_syntax(cli);
     if (!status)
-        status = qn_file_read(&data, &o.size, flag[QN_FLAG_DATA].text, LIMIT);
+        status = qn_cli_check_output(cli, QN_FLAG_SAVE_LOGITS);
+    if (!status)
+        status =
+            qn_file_read_any(&data, &o.size, flag[QN_FLAG_DATA].text, LIMIT);
     if (status)
         return qn_cli_fail_status(cli, status, NULL);
     o.task = flag[QN_FLAG_TASK].text;

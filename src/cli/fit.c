@@ -39,7 +39,7 @@ static qn_status read_spec(quern_machine *m, const char *path)
     char *text = NULL;
     size_t size;
     qn_json_doc *doc = NULL;
-    qn_status status = qn_file_read(&text, &size, path, LIMIT);
+    qn_status status = qn_file_read_any(&text, &size, path, LIMIT);
     if (!status)
         status = qn_json_parse(&doc, (qn_str){text, size}, QN_JSON_ALLOW_BOM);
     const qn_json *root = status ? NULL : qn_json_root(doc);
@@ -373,7 +373,7 @@ static int run(view *v)
     int code = all ? ask_all(v) : QN_EXIT_OK;
     for (size_t i = 0; i < args->word_count && !code; i++)
         if (ask(v, args->words[i], &error))
-            code = qn_cli_fail_error(v->cli, &error);
+            code = qn_cli_fail_load(v->cli, args->words[i], &error);
     if (!code)
         code = show(v, all);
     for (size_t i = 0; i < v->count && !code && !all; i++)

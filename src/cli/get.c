@@ -169,8 +169,10 @@ static int fetch(work *w, const char *ref, const quern_get_options *options)
         qn_cli_log(w->cli, QUERN_LOG_ERROR, error.message);
         return qn_cli_signalled();
     }
+    /* Of what did not come there is nothing to go on from. */
+    bool came = status != QUERN_E_NETWORK || w->result.bytes_downloaded;
     int code = qn_cli_fail(w->cli, status, error.where, error.message,
-                           hint_of(status));
+                           came ? hint_of(status) : NULL);
     if (w->result.candidate_count)
         show_candidates(w);
     return code;

@@ -1,4 +1,5 @@
-/* input.c: text that a command reads from files and standard input. */
+/* input.c: text that a command reads from files and standard input, and a first
+ * look at files. */
 #include "cli.h"
 
 #include "base/alloc.h"
@@ -32,9 +33,34 @@ qn_status qn_cli_read_file(const char *path, qn_buf *out)
 {
     char *text = NULL;
     size_t size;
-    qn_status status = qn_file_read(&text, &size, path, INPUT_LIMIT);
+    qn_status status = qn_file_read_any(&text, &size, path, INPUT_LIMIT);
     if (!status)
         qn_buf_add(out, text, size);
     qn_free(text);
     return status;
+}
+
+static qn_status check_name(qn_flag flag, const char *path)
+{
+    return *path ? QN_OK
+                 : qn_fail(QN_E_ARG, "--%s: expected the name of a file",
+                           qn_args_info(flag).name);
+}
+
+qn_status qn_cli_check_output(const qn_cli *cli, qn_flag flag)
+{
+    const qn_arg *arg = &cli->args.flag[flag];
+    if (!arg->given)
+        return QN_OK;
+    qn_status status = check_name(flag, arg->text);
+    return status ? status : qn_file_try(arg->text);
+}
+
+qn_status qn_cli_check_input(const qn_cli *cli, qn_flag flag)
+{
+    const qn_arg *arg = &cli->args.flag[flag];
+    if (!arg->given)
+        return QN_OK;
+    qn_status status = check_name(flag, arg->text);
+    return status ? status : qn_file_check(arg->text);
 }

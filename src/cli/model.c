@@ -74,7 +74,7 @@ static qn_status read_template(const qn_arg *arg, const char **text,
         return QN_OK;
     }
     size_t size, bad;
-    qn_status status = qn_file_read(owned, &size, arg->text, LIMIT);
+    qn_status status = qn_file_read_any(owned, &size, arg->text, LIMIT);
     if (!status && !qn_utf8_valid((qn_str){*owned, size}, &bad))
         status = qn_fail(QN_E_FORMAT, "not valid UTF-8 at byte %zu", bad);
     if (!status && memchr(*owned, 0, size))
@@ -125,12 +125,13 @@ static void set_options(quern_options *options, const qn_cli *cli)
 }
 
 /* A model that is not there may be one that can be fetched. */
-static int fail_load(const qn_cli *cli, const char *ref,
+int qn_cli_fail_load(const qn_cli *cli, const char *ref,
                      const quern_error *error)
 {
     qn_buf hint = QN_BUF_INIT;
     bool id = error->status == QUERN_E_NOTFOUND && !*error->where &&
-              strchr(ref, '/') && !strchr("./~", *ref);
+              strchr(ref, '/') && !strchr("./~", *ref) &&
+              strstr(error->message, ref);
     if (id)
         qn_buf_printf(&hint, "quern get %s", ref);
     else if (error->status == QUERN_E_NOTFOUND)
@@ -197,7 +198,7 @@ int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
             loaded = quern_model_load(out, ref, &options, &error);
     }
     if (!code && loaded)
-        code = fail_load(cli, ref, &error);
+        code = qn_cli_fail_load(cli, ref, &error);
     if (!code && !cli->headers_only)
         qn_cli_note_model(ref);
 done:

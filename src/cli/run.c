@@ -454,6 +454,10 @@ int qn_cli_run(qn_cli *cli)
     int code;
     qn_status status = qn_cli_check_request(flag);
     if (!status)
+        status = qn_cli_check_input(cli, QN_FLAG_PROMPT_CACHE);
+    if (!status)
+        status = qn_cli_check_output(cli, QN_FLAG_SAVE_CACHE);
+    if (!status)
         status = read_prompt(cli, &prompt);
     if (!status && !flag[QN_FLAG_RAW].on)
         status = make_messages(flag[QN_FLAG_SYSTEM].text, qn_buf_str(&prompt),

@@ -63,9 +63,11 @@ void qn_runs_add(const qn_cli *cli, qn_str line)
     qn_buf out = QN_BUF_INIT;
     char *path = runs_path(true);
     add_time(&out, line);
-    int fd = path && !qn_buf_status(&out)
-                 ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)
-                 : -1;
+    int fd =
+        path && !qn_buf_status(&out)
+            ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
+                   0600)
+            : -1;
     bool good = fd >= 0 && write(fd, out.data, out.size) == (ssize_t)out.size;
     if (!good && path) {
         char text[256];

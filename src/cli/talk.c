@@ -270,10 +270,31 @@ qn_status qn_talk_load(qn_talk *t, const char *path)
 /* ---- history ---- */
 
 /* A device stays as it is: --history /dev/null may be meant. */
+static bool is_device(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISCHR(info.st_mode);
+}
+
 static bool make_private(int fd)
 {
     struct stat info;
     return !fstat(fd, &info) && (!S_ISREG(info.st_mode) || !fchmod(fd, 0600));
+}
+
+qn_status qn_history_check(const char *path)
+{
+    if (!*path)
+        return qn_fail(QN_E_ARG, "--history: expected the name of a file");
+    if (is_device(path))
+        return QN_OK;
+    if (!qn_path_exists(path))
+        return qn_file_try(path);
+    qn_status status = qn_file_check(path);
+    if (!status && access(path, W_OK))
+        status = qn_fail_where(
+            qn_fail(QN_E_IO, "cannot write: %s", strerror(errno)), "%s", path);
+    return status;
 }
 
 qn_status qn_history_add(const char *path, const qn_message *m)
@@ -284,9 +305,11 @@ qn_status qn_history_add(const char *path, const qn_message *m)
     write_message(&w, m->role, m->content);
     qn_buf_add_char(&line, '\n');
     qn_status status = qn_buf_status(&line);
-    int fd = status
-                 ? -1
-                 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    int fd =
+        status
+            ? -1
+            : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
+                   0600);
     if (!status && (fd < 0 || !make_private(fd) ||
                     write(fd, line.data, line.size) != (ssize_t)line.size))
         status =
@@ -339,7 +362,7 @@ qn_status qn_history_read(const char *path,
 {
     char *text = NULL;
     size_t size = 0;
-    if (!qn_path_exists(path))
+    if (!qn_path_exists(path) || is_device(path))
         return QN_OK;
     qn_status status = qn_file_read(&text, &size, path, FILE_LIMIT);
     if (!status)

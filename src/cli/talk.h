@@ -36,6 +36,9 @@ qn_status qn_talk_load(qn_talk *talk, const char *path);
 /* The same for the text of such a file. */
 qn_status qn_talk_parse(qn_talk *talk, qn_str text);
 
+/* Whether messages can be added to it: it is a file that can be written, or
+ * made; nothing that a write would wait for. */
+qn_status qn_history_check(const char *path);
 /* Appends a message as a line of JSON to a file of mode 0600. */
 qn_status qn_history_add(const char *path, const qn_message *message);
 /* Gives `each` the user's messages of such a file; one that is not there has

@@ -20,6 +20,22 @@ static bool speaks_of_memory(const char *text)
     return strstr(text, "memory") || strstr(text, "alloc");
 }
 
+/* MLX's C interface ends its messages with the line of its source where they
+ * were made: nothing for whoever reads them here. */
+static void drop_place(char *text)
+{
+    char *at = NULL;
+    for (char *next = text; (next = strstr(next, " at ")); next++)
+        at = next;
+    if (!at)
+        return;
+    const char *place = at + strlen(" at ");
+    const char *colon = strrchr(place, ':');
+    if (colon && colon > place && !strchr(place, ' ') && colon[1] &&
+        !colon[1 + strspn(colon + 1, "0123456789")])
+        *at = '\0';
+}
+
 qn_status qn_engine(int rc)
 {
     if (!rc)
@@ -28,6 +44,7 @@ qn_status qn_engine(int rc)
     /* Without even room for the message, memory is what is missing. */
     if (!text)
         return qn_fail(QN_E_NOMEM, "out of memory");
+    drop_place(text);
     qn_status status = qn_fail(
         speaks_of_memory(text) ? QN_E_NOMEM : QN_E_INTERNAL, "%s", text);
     free(text);

@@ -606,8 +606,8 @@ qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
                    mlx_map_string_to_string_new(), 0};
     int32_t *found = NULL;
     qn_status status = qn_engine(!from.arrays.ctx || !from.texts.ctx);
-    if (!status && !qn_path_exists(path))
-        status = qn_fail(QN_E_NOTFOUND, "no such file");
+    if (!status)
+        status = qn_file_check(path);
     if (!status) {
         status =
             qn_engine(mlx_load_safetensors(&from.arrays, &from.texts, path, s));

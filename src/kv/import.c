@@ -21,8 +21,8 @@ static qn_status open_source(source *from, const char *path, mlx_stream s)
     from->arrays = mlx_map_string_to_array_new();
     from->texts = mlx_map_string_to_string_new();
     qn_status status = qn_engine(!from->arrays.ctx || !from->texts.ctx);
-    if (!status && !qn_path_exists(path))
-        status = qn_fail(QN_E_NOTFOUND, "no such file");
+    if (!status)
+        status = qn_file_check(path);
     if (!status)
         status = qn_engine(
             mlx_load_safetensors(&from->arrays, &from->texts, path, s));

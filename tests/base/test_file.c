@@ -67,9 +67,10 @@ static void test_what_cannot_be_mapped_is_named(void **state)
     qn_file *file = NULL;
     char *missing = path_of("missing"), *below = path_of("plain/below");
     temp_write_text(dir, "plain", "x");
-    check_error(qn_file_map(&file, missing), QN_E_NOTFOUND, missing);
+    check_error(qn_file_map(&file, missing), QN_E_NOTFOUND, "No such");
     assert_string_equal(qn_error_where(), missing);
-    check_error(qn_file_map(&file, below), QN_E_NOTFOUND, below);
+    check_error(qn_file_map(&file, below), QN_E_NOTFOUND,
+                "Not a directory");
     check_error(qn_file_map(&file, dir), QN_E_IO, "a directory");
     char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
@@ -132,6 +133,27 @@ static void test_files_without_a_size_are_read_to_their_end(void **state)
     qn_free(text);
 }
 
+static void test_what_is_no_file_is_refused_at_once(void **state)
+{
+    (void)state;
+    char *pipe = path_of("waits"), *text = NULL;
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    /* Nobody writes to it: a plain open would wait. */
+    check_error(qn_file_read(&text, NULL, pipe, 9), QN_E_IO, "found a pipe");
+    check_error(qn_file_check(pipe), QN_E_IO, "found a pipe");
+    check_error(qn_file_try(pipe), QN_E_IO, "found a pipe");
+    check_error(qn_file_read(&text, NULL, "/dev/null", 9), QN_E_IO,
+                "found a device");
+    check_error(qn_file_check(dir), QN_E_IO, "found a directory");
+    check_error(qn_file_check("/nowhere/at/all"), QN_E_NOTFOUND, "no such");
+    assert_string_equal(qn_error_where(), "/nowhere/at/all");
+    check_status(qn_file_read_any(&text, NULL, "/dev/null", 9), QN_OK);
+    assert_string_equal(text, "");
+    qn_free(text);
+    assert_int_equal(unlink(pipe), 0);
+    qn_free(pipe);
+}
+
 static size_t entries(const char *path)
 {
     DIR *d = opendir(path);
@@ -141,6 +163,26 @@ static size_t entries(const char *path)
         n += e->d_name[0] != '.';
     closedir(d);
     return n;
+}
+
+static void test_a_try_leaves_everything_as_it_was(void **state)
+{
+    (void)state;
+    temp_write_text(dir, "tried/conf", "old");
+    char *path = path_of("tried/conf"), *sub = path_of("tried"), *text = NULL;
+    char *other = path_of("tried/other"), *none = path_of("none/conf");
+    check_status(qn_file_try(path), QN_OK);
+    check_status(qn_file_try(other), QN_OK);
+    check_status(qn_file_try(sub), QN_E_IO);
+    check_status(qn_file_try(none), QN_E_NOTFOUND);
+    assert_int_equal(entries(sub), 1);
+    check_status(qn_file_read(&text, NULL, path, 100), QN_OK);
+    assert_string_equal(text, "old");
+    qn_free(text);
+    qn_free(path);
+    qn_free(sub);
+    qn_free(other);
+    qn_free(none);
 }
 
 static void test_replacing_leaves_only_the_new_contents(void **state)
@@ -292,6 +334,8 @@ int main(void)
         cmocka_unit_test(test_advice_leaves_the_bytes_as_they_are),
         cmocka_unit_test(test_reading_keeps_to_the_limit),
         cmocka_unit_test(test_files_without_a_size_are_read_to_their_end),
+        cmocka_unit_test(test_what_is_no_file_is_refused_at_once),
+        cmocka_unit_test(test_a_try_leaves_everything_as_it_was),
         cmocka_unit_test(test_replacing_leaves_only_the_new_contents),
         cmocka_unit_test(test_the_mode_is_the_old_file_s_or_follows_the_umask),
         cmocka_unit_test(test_pieces_appear_at_once_or_never),
