@@ -529,8 +529,8 @@ quern_status quern_session_save(quern_session *session, const char *path,
  * instruction set, which would go on in another way; QUERN_E_UNSUPPORTED:
  * longer than the context.  On failure the session is empty.
  *
- * A prompt cache that mlx-lm has saved (of caches with all tokens, as floats)
- * is read, too.  It does not say which tokens they are: their ids are -1, and
+ * A prompt cache that mlx-lm has saved (of caches with all tokens, stored as the
+ * session stores them) is read, too.  It does not say which tokens they are: their ids are -1, and
  * a request's prompt is what comes behind them, of messages what the template
  * writes from the last content on. */
 quern_status quern_session_load(quern_session *session, const char *path,

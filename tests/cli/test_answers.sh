@@ -6,6 +6,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
 
 q4=$root/tests/vectors/cases/fixtures/models/tiny_q4
+h64=$root/tests/vectors/cases/fixtures/models/tiny_h64
 seeded="--seed 7 --max-tokens 24"
 
 # Runs on the tiny model with the words, and compares with the first text.
@@ -116,8 +117,47 @@ continued="--raw --kv f32 --temperature 0 --max-tokens 12"
         --save-prompt-cache "$scratch/again"
     check "and can't be saved" err_has "whose tokens are not known"
     as_mlx "$scratch/ours" "$scratch/mlx" RotatingKVCache
-    fails 4 "expected a KVCache, found RotatingKVCache" run "$tiny" cab \
+    fails 4 "a RotatingKVCache without offset" run "$tiny" cab \
         $continued --prompt-cache "$scratch/mlx"
+    as_mlx "$scratch/ours" "$scratch/mlx" ArraysCache
+    fails 4 "expected a KVCache, QuantizedKVCache or RotatingKVCache, found ArraysCache" \
+        run "$tiny" cab $continued --prompt-cache "$scratch/mlx"
+}
+
+# Those that mlx-lm itself wrote (tools/goldens/caches.py), and what it says
+# behind them.
+continues() { # NAME FLAG...
+    foreign=$1
+    shift
+    model=$(python3 -c "import json
+print(json.load(open('$root/tests/vectors/kv/mlx.json'))['$foreign']['model'])")
+    q run "$(dirname "$tiny")/$model" abc --raw --dtype f32 --temperature 0 \
+        --max-tokens 12 --ignore-eos --json --logprobs 0 \
+        --prompt-cache "$root/tests/vectors/kv/$foreign.safetensors" "$@"
+    python3 -c "import json
+rows = json.load(open('$root/tests/vectors/kv/mlx.json'))
+json.dump(rows['$foreign'], open('$scratch/kept', 'w'))"
+    check "$foreign is continued" json "[t['id'] for t in d['logprobs']] ==
+        first['tokens'] and d['usage']['cached_tokens'] == len(first['ids'])"
+}
+continues mlx-plain --kv f32
+continues mlx-plain --kv f16
+continues mlx-affine8 --kv affine8
+continues mlx-affine4 --kv affine4
+continues mlx-rotating --kv f32 --max-kv-size 64
+kv=$root/tests/vectors/kv
+# shellcheck disable=SC2086
+{
+    fails 4 "expected 100 tokens of which the first 4 stay" run "$tiny" abc \
+        $continued --max-kv-size 100 --prompt-cache "$kv/mlx-rotating.safetensors"
+    fails 4 "a RotatingKVCache of 8 tokens that has seen 11" run "$tiny" abc \
+        $continued --max-kv-size 8 --prompt-cache "$kv/mlx-turned.safetensors"
+    fails 4 "found a RotatingKVCache of 64 and 4" run "$tiny" abc \
+        $continued --prompt-cache "$kv/mlx-mixed.safetensors"
+    fails 4 "layer 0 is a QuantizedKVCache, which is not how it is stored here" \
+        run "$h64" abc --raw --prompt-cache "$kv/mlx-affine8.safetensors"
+    fails 4 "0.0.0: expected [1, 1, tokens, 8]" run "$h64" abc --raw \
+        --kv affine4 --prompt-cache "$kv/mlx-affine8.safetensors"
 }
 
 # ---- spellings of mlx-lm ----
@@ -131,7 +171,6 @@ q run --model "$tiny" -p abcabcabc --temp 0.3 --seed 3 --max-tokens 9 --ngram \
 check "-p, --num-draft-tokens" same_text
 q run "$tiny" ab --ignore-chat-template --json --max-tokens 1
 check "--ignore-chat-template" json "d['usage']['prompt_tokens'] == 2"
-h64=$root/tests/vectors/cases/fixtures/models/tiny_h64
 q run "$h64" ab --kv affine8 --temperature 0 --max-tokens 9 --kv-quant-start 4
 cp "$scratch/out" "$scratch/first"
 q run "$h64" ab --kv-bits 8 --kv-group-size 64 --quantized-kv-start 4 \
