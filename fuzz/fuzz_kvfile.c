@@ -22,9 +22,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KINDS = 6, IMPORT = KINDS - 1, LAYERS = 2, DIM = 64, LIMIT = 200 };
+enum { KINDS = 7, IMPORT = 5, NEWER = 6, LAYERS = 2, DIM = 64, LIMIT = 200 };
 
-static const qn_kv_fact facts[] = {{"model", "m"}, {"dtype", "auto"}};
+static const qn_kv_fact facts[] = {{"model", "m", false},
+                                   {"dtype", "auto", true}};
 enum { FACTS = 2, TOKENS = 5 };
 
 static mlx_stream stream;
@@ -114,6 +115,33 @@ static void make_import(void)
     keep_file(IMPORT);
 }
 
+/* As mlx-lm has them since 0.32: one of all tokens, and a ring of 40. */
+static void make_newer(void)
+{
+    static const int numbers_of[] = {TOKENS, 4, 40, TOKENS};
+    mlx_map_string_to_array arrays = mlx_map_string_to_array_new();
+    mlx_map_string_to_string texts = mlx_map_string_to_string_new();
+    FUZZ_CHECK(!mlx_map_string_to_string_insert(texts, "2.0", ""));
+    for (int i = 0; i < LAYERS; i++) {
+        char name[16];
+        for (int k = 0; k < 6; k++) {
+            mlx_array x = k < 2
+                              ? numbers((int[]){1, 1, TOKENS + 3 * !i, DIM}, 4)
+                              : mlx_array_new_int(numbers_of[k - 2]);
+            snprintf(name, sizeof name, "%d.%d", i, k);
+            FUZZ_CHECK(!mlx_map_string_to_array_insert(arrays, name, x));
+            mlx_array_free(x);
+        }
+        snprintf(name, sizeof name, "1.%d", i);
+        FUZZ_CHECK(!mlx_map_string_to_string_insert(
+            texts, name, i ? "RotatingKVCache" : "KVCache"));
+    }
+    FUZZ_CHECK(!mlx_save_safetensors(path, arrays, texts));
+    mlx_map_string_to_array_free(arrays);
+    mlx_map_string_to_string_free(texts);
+    keep_file(NEWER);
+}
+
 static void set_shape(int kind, const char *scheme, int start)
 {
     for (int i = 0; i < LAYERS; i++) {
@@ -159,9 +187,13 @@ static void prepare(void)
     layers[3][1] = (qn_kv_layer){.recurrence = {2, 3, 1, 4, 5}};
     set_shape(4, "affine4", 50);
     set_shape(IMPORT, "f16", 0);
+    set_shape(NEWER, "f16", 0);
+    layers[NEWER][1].window = 36;
+    layers[NEWER][1].keep = 4;
     for (int i = 0; i < IMPORT; i++)
         make_saved(i);
     make_import();
+    make_newer();
     atexit(remove_files);
 }
 

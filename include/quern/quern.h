@@ -373,6 +373,9 @@ typedef struct quern_info {
     size_t kv_bytes_per_token;
     size_t tensors;      /* in the file or files */
     double load_seconds; /* of quern_model_load */
+    /* Tells models from one another: 64 hexadecimal digits of their shapes and
+     * of samples of their weights; "" when opened with headers_only. */
+    const char *digest;
 } quern_info;
 
 void quern_model_info(const quern_model *model, quern_info *info);
@@ -525,14 +528,16 @@ quern_status quern_session_save(quern_session *session, const char *path,
                                 quern_error *error);
 /* The session becomes what was saved, without logits.  QUERN_E_NOTFOUND;
  * QUERN_E_FORMAT: cut, changed, or another kind of file; QUERN_E_MISMATCH, by
- * the name of what differs: of another model, dtype, KV kind, release, or
- * instruction set, which would go on in another way; QUERN_E_UNSUPPORTED:
- * longer than the context.  On failure the session is empty.
+ * the name of what differs: of another model, adapter or KV kind;
+ * QUERN_E_UNSUPPORTED: computed in another way (by name: dtype, kv_dtype,
+ * release, MLX version, backend, device, instruction set, compat), which would
+ * go on in another way but may be good elsewhere, or longer than the context.
+ * On failure the session is empty.
  *
- * A prompt cache that mlx-lm has saved (of caches with all tokens, stored as the
- * session stores them) is read, too.  It does not say which tokens they are: their ids are -1, and
- * a request's prompt is what comes behind them, of messages what the template
- * writes from the last content on. */
+ * A prompt cache that mlx-lm has saved (of caches with all tokens, stored as
+ * the session stores them) is read, too.  It does not say which tokens they
+ * are: their ids are -1, and a request's prompt is what comes behind them, of
+ * messages what the template writes from the last content on. */
 quern_status quern_session_load(quern_session *session, const char *path,
                                 quern_error *error);
 
@@ -932,9 +937,10 @@ typedef struct quern_eval_options {
 } quern_eval_options;
 
 void quern_eval_options_init(quern_eval_options *options);
-/* *report: {"task", "metrics": {NAME: VALUE}, "counts": {...}, "seconds"},
- * which the caller frees (quern_free).  A bad line of data is QUERN_E_FORMAT
- * with its number; another vocabulary QUERN_E_MISMATCH. */
+/* *report: {"task", "metrics": {NAME: VALUE}, "counts": {...}, "seconds",
+ * "digest" (the model's)}, which the caller frees (quern_free).  A bad line of
+ * data is QUERN_E_FORMAT with its number; another vocabulary QUERN_E_MISMATCH.
+ */
 quern_status quern_eval(quern_model *model, const quern_eval_options *options,
                         char **report, quern_error *error);
 

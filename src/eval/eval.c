@@ -604,9 +604,10 @@ static qn_status make_report(char **out, eval *e, double seconds)
     qn_buf text = QN_BUF_INIT;
     qn_buf_printf(&text,
                   "{\"task\":\"%s\",\"metrics\":{%s},\"counts\":{%s},"
-                  "\"seconds\":%.6f}",
+                  "\"seconds\":%.6f,\"digest\":\"%s\"}",
                   e->options->task, e->metrics.data ? e->metrics.data : "",
-                  e->counts.data ? e->counts.data : "", seconds);
+                  e->counts.data ? e->counts.data : "", seconds,
+                  e->info.digest);
     text.failed |= e->metrics.failed || e->counts.failed;
     char *made = qn_buf_take(&text);
     if (!made)

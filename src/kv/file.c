@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OWN_FIELDS = 12, NAME_SIZE = 64 };
+enum { OWN_FIELDS = 14, NAME_SIZE = 64 };
 
 static const char format[] = "quern-kv-1";
 
@@ -41,10 +41,11 @@ static void add_text(header *h, const char *name, const char *value)
 {
     qn_buf *text = &h->texts[h->made++];
     qn_buf_add_text(text, value);
-    h->fields[h->count++] = (qn_kv_fact){name, text->data ? text->data : ""};
+    h->fields[h->count++] =
+        (qn_kv_fact){name, text->data ? text->data : "", false};
 }
 
-/* One layer, such as "f16 2x64", "affine8 2x64 window 512 keep 4", "state
+/* One layer, such as "floats 2x64", "affine8 2x64 window 512 keep 4", "state
  * 3x6144 32x128x128" or "none". */
 static void describe_layer(qn_buf *out, const qn_kv_layer *l)
 {
@@ -59,15 +60,17 @@ static void describe_layer(qn_buf *out, const qn_kv_layer *l)
         qn_buf_add_text(out, "none");
         return;
     }
+    bool packed = l->scheme.bits || l->scheme.key_bits;
     qn_kv_scheme_name(scheme, &l->scheme);
-    qn_buf_printf(out, "%s %dx%d", scheme, l->kv_heads, l->head_dim);
+    qn_buf_printf(out, "%s %dx%d", packed ? scheme : "floats", l->kv_heads,
+                  l->head_dim);
     if (l->scheme.bits)
         qn_buf_printf(out, " group %d", l->scheme.group);
     if (l->window)
         qn_buf_printf(out, " window %d keep %d", l->window, l->keep);
 }
 
-/* All layers, each as often as it is repeated: "6 f16 2x64, 1 none". */
+/* All layers, each as often as it is repeated: "6 floats 2x64, 1 none". */
 static qn_status add_kind(header *h, const qn_kv_shape *shape)
 {
     qn_buf *text = &h->texts[h->made++];
@@ -90,10 +93,31 @@ static qn_status add_kind(header *h, const qn_kv_shape *shape)
         next = swap;
         same++;
     }
-    h->fields[h->count++] = (qn_kv_fact){"kind", text->data ? text->data : ""};
+    h->fields[h->count++] =
+        (qn_kv_fact){"kind", text->data ? text->data : "", false};
     qn_buf_free(&last);
     qn_buf_free(&next);
     return status;
+}
+
+/* The type of keys and values, or of their scales; of each layer that has
+ * another than the one before. */
+static void add_floats(header *h, const qn_kv_shape *shape)
+{
+    qn_buf *text = &h->texts[h->made++];
+    const qn_kv_scheme *last = NULL;
+    for (int i = 0; i < shape->layers; i++) {
+        const qn_kv_layer *l = qn_kv_layer_of(shape, i);
+        qn_kv_scheme floats = {.dtype = l->scheme.dtype};
+        char name[QN_KV_NAME_SIZE] = "";
+        if (!l->kv_heads || (last && last->dtype == floats.dtype))
+            continue;
+        qn_kv_scheme_name(name, &floats);
+        qn_buf_printf(text, "%s%s", text->size ? " " : "", name);
+        last = &l->scheme;
+    }
+    h->fields[h->count++] =
+        (qn_kv_fact){"kv_dtype", text->data ? text->data : "", false};
 }
 
 static void add_number(header *h, const char *name, int value)
@@ -125,9 +149,13 @@ static qn_status add_device(header *h)
     mlx_device device = mlx_device_new();
     mlx_device_info info = mlx_device_info_new();
     const char *isa = NULL;
+    mlx_device_type type = MLX_CPU;
     status = qn_engine(mlx_get_default_device(&device));
     if (!status)
+        status = qn_engine(mlx_device_get_type(&type, device));
+    if (!status)
         status = qn_engine(mlx_device_info_get(&info, device));
+    add_text(h, "backend", type == MLX_CPU ? "cpu" : "gpu");
     if (!status && mlx_device_info_get_string(&isa, info, "isa"))
         isa = NULL;
     add_text(h, "isa", isa ? isa : "");
@@ -147,12 +175,17 @@ static qn_status make_header(header *h, const qn_kv_cache *cache, int length,
         return QN_E_NOMEM;
     add_text(h, "format", format);
     for (size_t i = 0; i < count; i++)
-        h->fields[h->count++] = facts[i];
+        if (!facts[i].engine)
+            h->fields[h->count++] = facts[i];
     add_number(h, "layers", shape->layers);
     qn_status status = add_kind(h, shape);
     add_number(h, "kind_from", shape->start);
     add_text(h, "packed", cache->converted ? "yes" : "no");
     h->own = h->count;
+    for (size_t i = 0; i < count; i++)
+        if (facts[i].engine)
+            h->fields[h->count++] = facts[i];
+    add_floats(h, shape);
     add_text(h, "quern", quern_version());
     if (!status)
         status = add_version(h);

@@ -8,17 +8,19 @@
  * of 128.  Its metadata has "format" (quern-kv-1), what the caller knows of the
  * model, "layers", "kind" (what each layer stores and how), "tokens",
  * "budget" (qn_kv_cache_set_budget), what computed it (release, MLX version,
- * device and instruction set: other last bits, so another continuation), and a
+ * backend, device and instruction set, the type of keys and values, and what
+ * the caller knows of it: other last bits, so another continuation), and a
  * checksum (CRC-64) over all of it. */
 #ifndef QN_KV_FILE_H
 #define QN_KV_FILE_H
 
 #include "cache.h"
 
-/* Something that must be equal when the file is loaded, such as the digest of
- * the model. */
+/* Something that must be equal when the file is loaded: what was computed, such
+ * as the digest of the model, or (`engine`) how. */
 typedef struct qn_kv_fact {
     const char *name, *value;
+    bool engine;
 } qn_kv_fact;
 
 /* Writes the tokens `ids`, as many as the cache has, and what is stored of
@@ -32,10 +34,10 @@ qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
  * tokens, as many as its length, which the caller frees (qn_free).  On failure
  * the cache is empty.  QN_E_NOTFOUND; QN_E_FORMAT: cut short, or changed;
  * QN_E_MISMATCH: of another model or kind, by the name of what differs;
- * QN_E_UNSUPPORTED: computed by another release, library or kind of processor,
- * for which it may still be good, or longer than the cache may be.
- * The ids are not negative; whether the model has them is the caller's to
- * check. */
+ * QN_E_UNSUPPORTED: computed in another way (release, library, kind of
+ * processor, types), in which it may still be good, or longer than the cache
+ * may be. The ids are not negative; whether the model has them is the caller's
+ * to check. */
 qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
                            const qn_kv_fact *facts, size_t count, mlx_stream s);
 

@@ -104,8 +104,9 @@ static qn_status read_count(const source *from, int layer, int *out)
         return QN_OK;
     if (number(from, layer, 2, 0, out) && *out > 0)
         return QN_OK;
-    return qn_fail(QN_E_FORMAT, "prompt cache of mlx-lm: %d.2: expected a "
-                                "number of tokens",
+    return qn_fail(QN_E_FORMAT,
+                   "prompt cache of mlx-lm: %d.2: expected a "
+                   "number of tokens",
                    layer);
 }
 
@@ -238,10 +239,9 @@ static qn_status take_layer(const source *from, qn_kv_cache *cache, int layer,
     for (int i = 0; i < 2 && !status; i++)
         status = take_side(from, planes, layer, i, shape, scheme, &count, s);
     if (!status && (count < 1 || count > cache->shape.limit))
-        status =
-            qn_fail(QN_E_UNSUPPORTED,
-                    "%d saved tokens do not fit the context of %d", count,
-                    cache->shape.limit);
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "%d saved tokens do not fit the context of %d", count,
+                         cache->shape.limit);
     if (!status && *length >= 0 && count != *length)
         status = qn_fail(QN_E_MISMATCH,
                          "prompt cache of mlx-lm: layer %d: expected %d "

@@ -741,6 +741,7 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .kv_bytes_per_token = qn_kv_token_bytes(&m->kv),
         .tensors = m->tensors,
         .load_seconds = m->load_seconds,
+        .digest = m->digest,
     };
 }
 

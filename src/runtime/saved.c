@@ -16,18 +16,20 @@ static void add_text(qn_digest *digest, const char *text)
     qn_digest_add(digest, text, strlen(text) + 1);
 }
 
-/* The shape of a tensor and some of its bytes: enough to tell models from one
- * another, without reading them as a whole. */
+/* The shape of a tensor and some of its bytes, from its first to its last:
+ * enough to tell models from one another, without reading them as a whole. */
 static void add_weight(qn_digest *digest, qn_weights *weights,
                        const qn_weight *w)
 {
-    enum { SAMPLE = 64 };
+    enum { SAMPLE = 64, SAMPLES = 16 };
     size_t size = w->data.size, part = size < SAMPLE ? size : SAMPLE;
     add_text(digest, w->name);
     add_text(digest, qn_weight_type_name(weights, w));
     qn_digest_add(digest, w->shape, (size_t)w->ndim * sizeof *w->shape);
     qn_digest_add(digest, &size, sizeof size);
-    qn_digest_add(digest, w->data.data, part);
+    for (size_t i = 0; i < SAMPLES; i++)
+        qn_digest_add(digest, w->data.data + (size - part) / (SAMPLES - 1) * i,
+                      part);
     qn_digest_add(digest, w->data.data + size - part, part);
 }
 
@@ -50,12 +52,16 @@ void qn_model_digest(char out[QN_DIGEST_SIZE], qn_weights *weights,
 
 /* ---- files ---- */
 
-enum { FACTS = 2 };
+enum { FACTS = 4 };
 
+/* No release has had adapters or ways of other programs yet, so there is one
+ * value for each; a file that says otherwise is of another one. */
 static void list_facts(const quern_model *m, qn_kv_fact facts[FACTS])
 {
-    facts[0] = (qn_kv_fact){"model", m->digest};
-    facts[1] = (qn_kv_fact){"dtype", m->compute};
+    facts[0] = (qn_kv_fact){"model", m->digest, false};
+    facts[1] = (qn_kv_fact){"adapter", "", false};
+    facts[2] = (qn_kv_fact){"dtype", m->compute, true};
+    facts[3] = (qn_kv_fact){"compat", "", true};
 }
 
 /* What the model's thread is asked for. */

@@ -69,8 +69,7 @@ static void test_what_cannot_be_mapped_is_named(void **state)
     temp_write_text(dir, "plain", "x");
     check_error(qn_file_map(&file, missing), QN_E_NOTFOUND, "No such");
     assert_string_equal(qn_error_where(), missing);
-    check_error(qn_file_map(&file, below), QN_E_NOTFOUND,
-                "Not a directory");
+    check_error(qn_file_map(&file, below), QN_E_NOTFOUND, "Not a directory");
     check_error(qn_file_map(&file, dir), QN_E_IO, "a directory");
     char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);

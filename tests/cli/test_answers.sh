@@ -59,7 +59,7 @@ q run "$tiny" abcabcabd $seeded --prompt-cache "$scratch/saved" --json
 check "another prompt uses its beginning" json \
     "0 < d['usage']['cached_tokens'] < d['usage']['prompt_tokens'] - 1"
 fails 4 "model: expected" run "$q4" abc --prompt-cache "$scratch/saved"
-fails 4 "kind: expected" \
+fails 4 "kv_dtype: expected f32, found f16" \
     run "$tiny" abc --kv f32 --prompt-cache "$scratch/saved"
 fails 3 "no such file" run "$tiny" abc --prompt-cache "$scratch/nothing"
 head -c 300 "$scratch/saved" >"$scratch/cut"

@@ -17,7 +17,7 @@ done
 q eval "$tiny" --task perplexity --data "$scratch/text" --stride 64 --json \
     --dtype f32 --kv f32
 check "perplexity" json "d['schema'] == 'quern.eval/1' and
-    d['counts']['windows'] == 8 and d['counts']['tokens'] > 600 and
+    d['counts']['windows'] == 8 and len(d['digest']) == 64 and d['counts']['tokens'] > 600 and
     abs(d['metrics']['perplexity'] /
         __import__('math').exp(d['metrics']['loss']) - 1) < 1e-9"
 keep_json

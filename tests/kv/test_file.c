@@ -13,7 +13,8 @@ enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, LIMIT = 600 };
 static mlx_stream stream;
 static char *folder, *path;
 
-static const qn_kv_fact facts[] = {{"model", "abc"}, {"adapter", ""}};
+static const qn_kv_fact facts[] = {{"model", "abc", false},
+                                   {"dtype", "f32", true}};
 enum { FACTS = sizeof facts / sizeof *facts };
 
 static int open_all(void **state)
@@ -277,10 +278,12 @@ static void test_other_models_kinds_and_sizes_are_refused(void **state)
     shape.limit = 39;
     check_refused(&shape, facts, QN_E_UNSUPPORTED, "40 saved tokens");
     shape = shape_of("turbo", 0);
-    static const qn_kv_fact other[] = {{"model", "abd"}, {"adapter", ""}};
+    static const qn_kv_fact other[] = {{"model", "abd", false},
+                                       {"dtype", "f32", true}};
     check_refused(&shape, other, QN_E_MISMATCH,
                   "model: expected abd, found abc");
-    static const qn_kv_fact more[] = {{"model", "abc"}, {"profile", "x"}};
+    static const qn_kv_fact more[] = {{"model", "abc", false},
+                                      {"profile", "x", false}};
     check_refused(&shape, more, QN_E_MISMATCH, "profile");
     qn_kv_shape wide = shape_of("turbo", 0);
     wide.layers = 3;
@@ -289,6 +292,41 @@ static void test_other_models_kinds_and_sizes_are_refused(void **state)
     check_error(qn_kv_cache_load(cache, path, &ids, facts, FACTS, stream),
                 QN_E_MISMATCH, "layers: expected 3, found 2");
     qn_kv_cache_free(cache);
+}
+
+/* In all of these the file may be good for another program. */
+static void test_other_ways_to_compute_are_told_apart(void **state)
+{
+    (void)state;
+    save_one("f16", 40);
+    qn_kv_shape shape = shape_of("f16", 0);
+    static const qn_kv_fact other[] = {{"model", "abc", false},
+                                       {"dtype", "f16", true}};
+    check_refused(&shape, other, QN_E_UNSUPPORTED,
+                  "dtype: expected f16, found f32");
+    shape = shape_of("f32", 0);
+    check_refused(&shape, facts, QN_E_UNSUPPORTED,
+                  "kv_dtype: expected f32, found f16");
+    mlx_map_string_to_array arrays = mlx_map_string_to_array_new();
+    mlx_map_string_to_string texts = mlx_map_string_to_string_new();
+    assert_false(mlx_load_safetensors(&arrays, &texts, path, stream));
+    static const char *const names[] = {"quern", "mlx", "backend", "device",
+                                        "isa"};
+    shape = shape_of("f16", 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = NULL;
+        char part[64];
+        assert_false(mlx_map_string_to_string_get(&value, texts, names[i]));
+        char *kept = strdup(value);
+        assert_false(mlx_map_string_to_string_insert(texts, names[i], "other"));
+        assert_false(mlx_save_safetensors(path, arrays, texts));
+        snprintf(part, sizeof part, "%s: expected", names[i]);
+        check_refused(&shape, facts, QN_E_UNSUPPORTED, part);
+        assert_false(mlx_map_string_to_string_insert(texts, names[i], kept));
+        free(kept);
+    }
+    mlx_map_string_to_array_free(arrays);
+    mlx_map_string_to_string_free(texts);
 }
 
 static void test_nothing_to_save_or_load(void **state)
@@ -413,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_one_that_is_packed_late_comes_back),
         cmocka_unit_test(test_windows_and_states_come_back),
         cmocka_unit_test(test_other_models_kinds_and_sizes_are_refused),
+        cmocka_unit_test(test_other_ways_to_compute_are_told_apart),
         cmocka_unit_test(test_nothing_to_save_or_load),
         cmocka_unit_test(test_cut_and_changed_files_are_refused),
         cmocka_unit_test(test_ids_that_are_none_are_refused),
