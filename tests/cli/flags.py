@@ -227,7 +227,7 @@ def loading(base, **more):
                               ["--kv-quant-start", "1k"], **more),
         "max-kv-size": Row(tiny, ["--max-kv-size", "5"], **more),
         "force": Row(base(LONG) + ["--ctx", "16777216", "--kv", "f32"],
-                     ["--force"], hides="memory", roomy=True, **more),
+                     ["--force"], hides="the model needs", roomy=True, **more),
         "lenient-weights": Row(base(MORE), ["--lenient-weights"],
                                "warning: .*nobody", **more),
     }
@@ -578,6 +578,8 @@ def rows_of_fit():
         "all": Row(["fit"], ["--all"], "model +weights"),
         "cached": Row(tiny, ["--cached"], hides="decoding"),
         "pull": Row(["fit", "nobody/nothing"], ["--pull"], "HF_HUB_OFFLINE"),
+        "remote": Row(["fit", "nobody/nothing"], ["--remote"],
+                      "HF_HUB_OFFLINE|offline|forbidden"),
     })
     rows["cached"].fault = measured
     return rows
@@ -630,6 +632,52 @@ class Elsewhere:
         return f"{self.test} does not use it"
 
 
+class Read:
+    """A flag whose effect shows in requests alone (the server's tests): here,
+    that the command asks for its value."""
+
+    def __init__(self, command, flag):
+        self.command, self.flag = command, flag
+
+    def fault(self):
+        with open(os.path.join(ROOT, "src/cli/flags.def"),
+                  encoding="utf-8") as file:
+            ids = re.findall(rf'QN_FLAG\((\w+),\s+"{self.flag}",(.*)',
+                             file.read())
+        text = ""
+        for name in (self.command, "model", "request", "progress"):
+            with open(os.path.join(ROOT, "src/cli", name + ".c"),
+                      encoding="utf-8") as file:
+                text += file.read()
+        if any(re.search(rf"QN_FLAG_{id}\b|\({id}\)", text)
+               for id, _ in ids):
+            return None
+        return f"{ids}: nothing reads it"
+
+
+def rows_of_serve(flags):
+    def base(model):
+        return ["serve", model, "--check"]
+    rows = {flag: Read("serve", flag) for flag in flags}
+    rows.update(manners(base("nobody/nothing")))
+    shown = loading(base)
+    for flag in ("dtype", "kv-quant-start", "max-kv-size"):
+        del shown[flag]
+    rows.update(shown)
+    rows.update({
+        "draft-model": Row(base(TINY), ["--draft-model", "/nowhere"],
+                           "/nowhere"),
+        "ngram": Row(base(TINY) + ["--draft-model", TINY], ["--ngram"],
+                     "exclude each other"),
+        "num-draft": Row(base(TINY), ["--num-draft", "3"],
+                         "needs --draft-model"),
+        "check": Row(["serve", TINY, "--host", "192.0.2.1", "--api-key", "k"],
+                     ["--check"], hides="192.0.2.1"),
+        "print-config": Row(base(TINY), ["--print-config"], "default"),
+    })
+    return rows
+
+
 def rows_of_get():
     rows = manners(["get", "nobody/nothing"])
     rows["json"] = Row(["get", "nobody/nothing"], ["--json"],
@@ -643,7 +691,7 @@ def rows_of_get():
 
 TABLE = {
     "run": rows_of_run, "chat": rows_of_chat, "bench": rows_of_bench,
-    "get": rows_of_get, "list": rows_of_list, "gc": rows_of_gc,
+    "serve": rows_of_serve, "get": rows_of_get, "list": rows_of_list, "gc": rows_of_gc,
     "embed": rows_of_embed, "show": rows_of_show,
     "convert": lambda: writing("convert"),
     "quantize": lambda: writing("quantize"), "fit": rows_of_fit,
@@ -733,13 +781,11 @@ def main():
     jobs = []
     for command in listed:
         name = command["name"]
-        if name == "serve":
-            continue  # its flags show in its replies: tests/cli/test_serve.sh
         if name not in TABLE:
             jobs.append((name, lambda n=name: f"no table for {n}"))
             continue
-        rows = TABLE[name]()
         flags = {f["name"]: f for f in command["flags"]}
+        rows = TABLE[name](flags) if name == "serve" else TABLE[name]()
         for flag in flags:
             row = rows.get(flag)
             jobs.append((f"{name} --{flag}",
@@ -761,7 +807,8 @@ def main():
             if fault:
                 bad += 1
                 print(f"{name}: {fault[:700]}")
-    print(f"{len(jobs)} flags of commands and modes, {bad} without effect")
+    print(f"{len(jobs)} flags of {len(listed)} commands and their modes, {bad} "
+          "without effect")
     return 1 if bad else 0
 
 
