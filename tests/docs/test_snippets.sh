@@ -41,7 +41,11 @@ printf '{"root":"%s","repo":"acme/tiny-llama"}' "$tiny" \
     >"$scratch/hub/control.json"
 python3 "$root/tests/support/hub_server.py" "$scratch/hub" &
 hub=$!
-trap 'kill $hub; rm -rf "$scratch"' EXIT
+# And a server with the demo model.
+"$quern" serve "$model" --port 0 --ready-fd 3 3>"$scratch/port" \
+    2>"$scratch/serve.log" &
+server=$!
+trap 'kill $hub $server; rm -rf "$scratch"' EXIT
 tries=0
 while [ ! -f "$scratch/hub/url" ] && [ $tries -lt 200 ]; do
     tries=$((tries + 1))
@@ -49,6 +53,11 @@ while [ ! -f "$scratch/hub/url" ] && [ $tries -lt 200 ]; do
 done
 HF_ENDPOINT=$(cat "$scratch/hub/url")
 export HF_ENDPOINT QUERN_CACHE="$scratch/cache"
+while [ ! -s "$scratch/port" ] && [ $tries -lt 1200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+export SERVER="http://127.0.0.1:$(cat "$scratch/port")"
 
 cd "$work"
 export PKG_CONFIG_PATH="$scratch/pkgconfig"
