@@ -780,7 +780,7 @@ typedef struct panel_bench {
 static void panel_work(void *ctx)
 {
     const panel_bench *job = ctx;
-    float out[QN_PANEL_TILE * QN_PANEL_ROWS];
+    float out[QN_PANEL_FULL * QN_PANEL_ROWS];
     size_t bytes = qn_panel_bytes(&job->form, PANEL_K);
     qn_panel_x x = qn_panel_x_at(job->tile, PANEL_K, job->rows);
     for (size_t i = 0; i < job->count; i++)
@@ -820,7 +820,7 @@ static void bench_panel_form(panel_bench *job, qn_isa isa, const char *form)
     job->rows = 1;
     if (isa != QN_ISA_NONE) /* which is far from waiting for memory */
         bench_panel_rows(job, isa, form, true);
-    for (; job->rows <= QN_PANEL_TILE; job->rows *= 2)
+    for (; job->rows <= job->kernel->tile; job->rows *= 2)
         bench_panel_rows(job, isa, form, false);
 }
 

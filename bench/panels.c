@@ -1,13 +1,13 @@
 /* panels.c: the kernels of products by 8-bit integers, one core, each
  * instruction set beside the others.
  *
- *   quern-bench-panels [K]
+ *   quern-bench-panels [K [LEVEL]]
  *
  * One row of x, with panels from memory: GB/s.  A full tile with panels from
  * memory, as eight sequences that decode, and eight tiles one after the other
- * with panels from the cache, as in a prompt: GMAC/s, each of a 15-bit with a
- * small integer, so two 8-bit products each.  The kernels take turns; the best
- * of their rounds counts. */
+ * with panels from the cache, as in a prompt: GMAC/s, each of an integer of two
+ * bytes with a small one, so two 8-bit products each.  The kernels take turns;
+ * the best of their rounds counts. */
 #include "backend/cpu/kernels/panel/panel.h"
 
 #include <stdio.h>
@@ -60,13 +60,13 @@ static void make_tiles(work *w)
 
 static double run(const work *w)
 {
-    float out[TILES * QN_PANEL_TILE * QN_PANEL_ROWS];
+    float out[TILES * QN_PANEL_FULL * QN_PANEL_ROWS];
     qn_panel_x all[TILES];
     size_t bytes = qn_panel_bytes(&w->form, w->k);
     double start = seconds();
     for (size_t t = 0; t < w->tile_count; t++)
         all[t] = qn_panel_x_at(w->tiles + t * w->tile_bytes, w->k, w->rows);
-    if (w->kernel->run_tiles && w->rows == QN_PANEL_TILE) {
+    if (w->kernel->run_tiles && w->rows == w->kernel->tile) {
         for (size_t p = 0; p < w->panels; p++)
             w->kernel->run_tiles(out, &w->form, w->panel + p * bytes, all,
                                  w->tile_count, w->k);
@@ -80,9 +80,14 @@ static double run(const work *w)
 
 typedef enum kind { ROW_FAR, TILE_FAR, TILES_NEAR } kind;
 
+/* The only level that is measured; NULL: all. */
+static const char *only;
+
 /* Plain C takes its turn only where it doesn't take minutes. */
 static bool takes_part(int isa, kind what)
 {
+    if (only)
+        return !strcmp(only, qn_isa_name((qn_isa)isa));
     return what == TILES_NEAR || isa != QN_ISA_NONE;
 }
 
@@ -95,13 +100,17 @@ static void compare(qn_panel_form form, const char *name, size_t k, kind what)
     size_t panels = far ? FAR_BYTES / bytes : NEAR;
     uint8_t *panel = room(panels * bytes);
     for (int isa = 0; isa < QN_ISA_COUNT; isa++) {
-        works[isa] = (work){.kernel = qn_panel_at((qn_isa)isa),
-                            .form = form,
-                            .k = k,
-                            .panels = panels,
-                            .panel = panel,
-                            .rows = what == ROW_FAR ? 1 : QN_PANEL_TILE,
-                            .tile_count = far ? 1 : TILES};
+        const qn_panel_kernel *kernel = qn_panel_at((qn_isa)isa);
+        const size_t full =
+            what == TILES_NEAR && kernel ? kernel->tile : QN_PANEL_TILE;
+        works[isa] =
+            (work){.kernel = kernel,
+                   .form = form,
+                   .k = k,
+                   .panels = panels,
+                   .panel = panel,
+                   .rows = what == ROW_FAR ? 1 : full,
+                   .tile_count = far ? 1 : TILES * QN_PANEL_TILE / full};
         best[isa] = 1e9;
         if (!takes_part(isa, what))
             works[isa].kernel = NULL;
@@ -123,7 +132,7 @@ static void compare(qn_panel_form form, const char *name, size_t k, kind what)
                    (double)(panels * bytes) / best[isa] * 1e-9);
         else
             printf("tiles    %7.1f GMAC/s\n",
-                   (double)(panels * QN_PANEL_ROWS * k * QN_PANEL_TILE *
+                   (double)(panels * QN_PANEL_ROWS * k * works[isa].rows *
                             works[isa].tile_count) /
                        best[isa] * 1e-9);
         free(works[isa].tiles);
@@ -157,8 +166,10 @@ int main(int argc, char **argv)
          {.bits = 8, .group = 32, .zero = 128, .scale_type = QN_FLOAT16}},
     };
     long k = argc > 1 ? strtol(argv[1], NULL, 10) : 2048;
+    only = argc > 2 ? argv[2] : NULL;
     if (k < QN_PANEL_STEP || k > 1 << 20 || k % 128) {
-        fprintf(stderr, "usage: quern-bench-panels [K, a multiple of 128]\n");
+        fprintf(stderr,
+                "usage: quern-bench-panels [K, a multiple of 128 [LEVEL]]\n");
         return 2;
     }
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)

@@ -253,8 +253,8 @@ void quern_remote_list_free(quern_remote_list *list);
 typedef struct quern_model quern_model;
 
 typedef enum quern_dtype {
-    /* Activations: float32 on the CPU, rounded to 15-bit integers, with a
-     * scale for each 32, where they meet packed weights.  Cache: float16. */
+    /* Activations: float32 on the CPU, rounded to integers of 12 to 15
+     * bits, with a scale for each 32, where they meet packed weights.  Cache: float16. */
     QUERN_DTYPE_AUTO,
     QUERN_DTYPE_F32,
     QUERN_DTYPE_F16,

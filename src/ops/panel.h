@@ -28,9 +28,8 @@ enum {
     QN_PANEL_PARTS = 3   /* matrices whose panels lie in one array */
 };
 
-/* Activations become integers up to TOP (127 * 128); what is below TINY is zero
+/* Activations below TINY are zero where they become integers
  * (backend/cpu/kernels/panel/panel.h has the formula). */
-#define QN_PANEL_TOP 16256
 #define QN_PANEL_TINY 1e-30f
 
 /* How the scale and the bias of a group are stored. */
@@ -75,6 +74,20 @@ const uint8_t *qn_panel_table_of(const qn_panel_form *form);
 /* The form of a type of GGUF tensors (base/gguf.h) whose blocks are laid out
  * as they are; false for other types. */
 bool qn_panel_form_of(qn_panel_form *out, int gguf_type);
+
+/* An activation is (high << shift) + low, two bytes with signs.  A code of up
+ * to 4 bits leaves a byte room for code << shift, so that both bytes' products
+ * are sums of one kind: that takes shift 8 - bits, and half the work where
+ * tiles are multiplied (kernels/panel/amx.c). */
+static inline int qn_panel_shift(const qn_panel_form *f)
+{
+    return f->table == QN_PANEL_CODES && f->bits <= 4 ? 8 - f->bits : 7;
+}
+/* The largest activation as such an integer. */
+static inline float qn_panel_top(const qn_panel_form *f)
+{
+    return (float)(127 << qn_panel_shift(f));
+}
 
 /* Elements that have a sum of their own: a step, or a shorter group. */
 static inline size_t qn_panel_unit(const qn_panel_form *f)

@@ -141,7 +141,7 @@ static size_t cut_tiles(job *j)
         share *s = &j->shares[j->nshares++];
         *s = (share){expert, j->ntiles, 0};
         while (at < end) {
-            size_t rows = qn_panel_tile(end - at);
+            size_t rows = qn_panel_tile(j->kernel, end - at);
             j->tiles[j->ntiles++] = (tile){expert, at, rows, bytes};
             bytes += qn_panel_x_bytes(&j->form, j->k, rows);
             at += rows;
@@ -212,7 +212,7 @@ static void store(const job *j, size_t part, const tile *t, size_t column,
 
 static void run_tile(const job *j, const tile *t, size_t part, size_t unit)
 {
-    float values[QN_PANEL_TILE * QN_PANEL_ROWS];
+    float values[QN_PANEL_FULL * QN_PANEL_ROWS];
     qn_panel_x x = qn_panel_x_at(j->memory + t->at, j->k, t->rows);
     size_t expert = (size_t)t->expert;
     const uint8_t *panel =
@@ -220,7 +220,7 @@ static void run_tile(const job *j, const tile *t, size_t part, size_t unit)
         (j->first[part] + expert * j->units[part] + unit) * j->panel_bytes;
     j->kernel->run(values, &j->form, panel, &x, j->k);
     if (j->gate) {
-        float up[QN_PANEL_TILE * QN_PANEL_ROWS];
+        float up[QN_PANEL_FULL * QN_PANEL_ROWS];
         panel = j->panels +
                 (j->first[1] + expert * j->units[1] + unit) * j->panel_bytes;
         j->kernel->run(up, &j->form, panel, &x, j->k);

@@ -21,13 +21,13 @@
 #include <string.h>
 
 enum {
-    BLOCK = 64, /* rows of x that pass by a panel together */
-    TILES = BLOCK / QN_PANEL_TILE,
-    TILE_FLOATS = QN_PANEL_TILE * QN_PANEL_ROWS, /* of a result */
-    FEW = QN_PANEL_TILE,     /* rows that are shared by their columns */
-    GRAIN_STEPS = 64,        /* of 32 columns of such a row */
-    GRAIN_BYTES = 24 * 1024, /* of panels that are not shared */
-    GRAIN_MACS = 256 * 1024, /* the same where there are many rows */
+    TILES = 8, /* of rows of x, a block, that pass by a panel together */
+    MOST_ROWS = TILES * QN_PANEL_FULL,
+    MOST_BYTES = 1024 * 1024, /* of more than the least: they stay in L2 */
+    FEW = QN_PANEL_TILE,      /* rows that are shared by their columns */
+    GRAIN_STEPS = 64,         /* of 32 columns of such a row */
+    GRAIN_BYTES = 24 * 1024,  /* of panels that are not shared */
+    GRAIN_MACS = 256 * 1024,  /* the same where there are many rows */
     PACK_BYTES = 64 * 1024,
     /* Of blocks, after which their pages may go: a call for each. */
     BLOCK_BYTES = 1024 * 1024,
@@ -247,7 +247,7 @@ typedef struct panel_job {
     const uint8_t *panels;
     size_t panel_bytes;
     size_t units;                     /* panels, or pairs of them */
-    size_t blocks;                    /* of rows */
+    size_t block, blocks;             /* rows of one; how many */
     size_t first[QN_PANEL_PARTS + 1]; /* panel of each matrix */
     qn_array *const *out;
     const char *residual; /* NULL: none; laid out as out[0] */
@@ -274,10 +274,15 @@ static const float *x_row(const panel_job *job, size_t i, float *room)
  * another in the space of a full one. */
 static char *tile_at(const panel_job *job, size_t row)
 {
-    size_t before = row % QN_PANEL_TILE;
-    char *tile = job->tiles + row / QN_PANEL_TILE * job->tile_bytes;
-    return before ? tile + qn_panel_x_bytes(&job->p->w.form, job->k, before)
-                  : tile;
+    size_t full = job->kernel->tile, before = row % full;
+    char *tile = job->tiles + row / full * job->tile_bytes;
+    for (size_t rows = full / 2; before; rows /= 2) {
+        if (before < rows)
+            continue;
+        tile += qn_panel_x_bytes(&job->p->w.form, job->k, rows);
+        before -= rows;
+    }
+    return tile;
 }
 
 static void make_tiles(void *ctx, size_t begin, size_t end, int worker)
@@ -287,7 +292,7 @@ static void make_tiles(void *ctx, size_t begin, size_t end, int worker)
     float *room =
         (float *)(void *)(job->scratch + (size_t)worker * job->scratch_stride);
     for (size_t row = begin; row < end;) {
-        size_t rows = qn_panel_tile(end - row);
+        size_t rows = qn_panel_tile(job->kernel, end - row);
         char *tile = tile_at(job, row);
         for (size_t r = 0; r < rows; r++)
             job->kernel->quantize(tile, form, x_row(job, row + r, room), job->k,
@@ -327,7 +332,7 @@ static void make_few(void *ctx, size_t begin, size_t end, int worker)
     begin *= QN_PANEL_STEP;
     end *= QN_PANEL_STEP;
     for (size_t row = 0, rows; row < job->m; row += rows) {
-        rows = qn_panel_tile(job->m - row);
+        rows = qn_panel_tile(job->kernel, job->m - row);
         for (size_t r = 0; r < rows; r++)
             job->kernel->quantize(tile_at(job, row), &job->p->w.form,
                                   x_row(job, row + r, room), job->k, begin, end,
@@ -360,20 +365,21 @@ static void run_panel(const panel_job *job, float *out, const uint8_t *panel,
 {
     const qn_panel_kernel *kernel = job->kernel;
     const qn_panel_form *form = &job->p->w.form;
-    if (kernel->run_tiles && x->rows == QN_PANEL_TILE) {
+    const size_t rows = (size_t)x->rows;
+    if (kernel->run_tiles && rows == kernel->tile) {
         kernel->run_tiles(out, form, panel, x, count, job->k);
         return;
     }
     for (size_t t = 0; t < count; t++)
-        kernel->run(out + t * TILE_FLOATS, form, panel, &x[t], job->k);
+        kernel->run(out + t * rows * QN_PANEL_ROWS, form, panel, &x[t], job->k);
 }
 
 /* Unit `unit` with `count` tiles of `rows` rows, from row `row` on. */
 static void run_tiles(const panel_job *job, size_t unit, size_t row,
                       size_t rows, size_t count)
 {
-    float values[TILES * TILE_FLOATS], up[TILES * TILE_FLOATS];
-    qn_panel_x x[TILES];
+    float values[MOST_ROWS * QN_PANEL_ROWS], up[MOST_ROWS * QN_PANEL_ROWS];
+    qn_panel_x x[TILES] = {{0}};
     for (size_t t = 0; t < count; t++)
         x[t] = qn_panel_x_at(tile_at(job, row + t * rows), job->k, rows);
     const uint8_t *panel = job->panels + unit * job->panel_bytes;
@@ -384,13 +390,12 @@ static void run_tiles(const panel_job *job, size_t unit, size_t row,
     while (!job->p->gate && unit >= job->first[part + 1])
         part++;
     for (size_t t = 0; t < count; t++) {
-        float *of = values + t * TILE_FLOATS;
+        size_t floats = rows * QN_PANEL_ROWS;
+        float *of = values + t * floats;
         if (job->p->gate == QN_GATE_GELU)
-            job->kernel->gelu(of, of, up + t * TILE_FLOATS,
-                              rows * QN_PANEL_ROWS);
+            job->kernel->gelu(of, of, up + t * floats, floats);
         else if (job->p->gate)
-            job->kernel->silu(of, of, up + t * TILE_FLOATS,
-                              rows * QN_PANEL_ROWS);
+            job->kernel->silu(of, of, up + t * floats, floats);
         store(job, part, row + t * rows, rows,
               (unit - job->first[part]) * QN_PANEL_ROWS, of);
     }
@@ -401,13 +406,12 @@ static void run_units(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     const panel_job *job = ctx;
     for (size_t i = begin; i < end; i++) {
-        size_t unit = i % job->units, row = i / job->units * BLOCK;
-        size_t last = job->m - row < BLOCK ? job->m : row + BLOCK;
+        size_t unit = i % job->units, row = i / job->units * job->block;
+        size_t last = job->m - row < job->block ? job->m : row + job->block;
         while (row < last) {
-            size_t rows = qn_panel_tile(last - row), count = 1;
-            while (count < TILES && row + (count + 1) * rows <= last &&
-                   rows == QN_PANEL_TILE)
-                count++;
+            size_t rows = qn_panel_tile(job->kernel, last - row), count = 1;
+            if (rows == job->kernel->tile)
+                count = (last - row) / rows;
             run_tiles(job, unit, row, rows, count);
             row += rows * count;
         }
@@ -455,8 +459,9 @@ static void multiply(panel_job *job)
         qn_pool_split(make_few, job, job->k / QN_PANEL_STEP,
                       GRAIN_STEPS / job->m, 1);
     else
-        qn_pool_split(make_tiles, job, job->m, QN_PANEL_TILE, QN_PANEL_TILE);
-    size_t rows = job->m < BLOCK ? job->m : BLOCK;
+        qn_pool_split(make_tiles, job, job->m, job->kernel->tile,
+                      job->kernel->tile);
+    size_t rows = job->m < job->block ? job->m : job->block;
     size_t macs = rows * job->k * QN_PANEL_ROWS;
     size_t grain =
         rows < FEW ? GRAIN_BYTES / job->panel_bytes : GRAIN_MACS / macs;
@@ -473,7 +478,10 @@ static void place_panels(panel_job *job, const qn_array *panels)
     for (int i = 0; i < w->count; i++)
         job->first[i + 1] = job->first[i] + qn_panel_count(w->rows[i]);
     job->units = job->p->gate ? job->first[1] : job->first[w->count];
-    job->blocks = (job->m + BLOCK - 1) / BLOCK;
+    job->block = TILES * job->kernel->tile;
+    if (job->block > MOST_BYTES / (2 * job->k))
+        job->block = TILES * QN_PANEL_TILE;
+    job->blocks = (job->m + job->block - 1) / job->block;
 }
 
 static qn_status alloc_outputs(qn_node *node, panel_job *job,
@@ -494,18 +502,20 @@ static qn_status alloc_outputs(qn_node *node, panel_job *job,
     return QN_OK;
 }
 
-/* Of a tile of rows; or of a rest's two. */
-static size_t tile_bytes(const qn_panel_form *form, size_t k)
+/* Of a full tile of `tile` rows, or of all those of a rest. */
+static size_t tile_bytes(const qn_panel_form *form, size_t tile, size_t k)
 {
-    size_t rest = qn_panel_x_bytes(form, k, 4) + qn_panel_x_bytes(form, k, 3);
-    size_t full = qn_panel_x_bytes(form, k, QN_PANEL_TILE);
+    size_t full = qn_panel_x_bytes(form, k, tile);
+    size_t rest = qn_panel_x_bytes(form, k, 3);
+    for (size_t rows = 4; rows < tile; rows *= 2)
+        rest += qn_panel_x_bytes(form, k, rows);
     return full > rest ? full : rest;
 }
 
 size_t qn_cpu_panel_room(const qn_panel_form *form, size_t m, size_t k)
 {
-    size_t tiles = (m + QN_PANEL_TILE - 1) / QN_PANEL_TILE;
-    return tiles * tile_bytes(form, k) +
+    const size_t tile = qn_panel_pick()->tile, tiles = (m + tile - 1) / tile;
+    return tiles * tile_bytes(form, tile, k) +
            (size_t)qn_pool_threads() * k * sizeof(float);
 }
 
@@ -528,18 +538,18 @@ qn_status qn_cpu_panel_matmul(qn_node *node, bool *done)
                      .x = x,
                      .out = node->outputs};
     job.m = x->size / job.k;
-    if (job.m == QN_PANEL_TILE && job.kernel->lone)
-        job.kernel = job.kernel->lone;
+
     qn_lines lines;
     qn_lines_make(&lines, x->shape, x->ndim, x->ndim - 1,
                   (const int64_t *[]){x->strides}, 1);
     job.lines = lines.outer;
-    job.tile_bytes = tile_bytes(&p->w.form, job.k);
+    job.tile_bytes = tile_bytes(&p->w.form, job.kernel->tile, job.k);
     place_panels(&job, panels);
     *done = true;
 
     qn_buffer *held = NULL, *scratch = NULL, *tiles = NULL;
-    size_t stride, tile_count = (job.m + QN_PANEL_TILE - 1) / QN_PANEL_TILE;
+    size_t stride,
+        tile_count = (job.m + job.kernel->tile - 1) / job.kernel->tile;
     qn_status status =
         qn_cpu_scratch(&scratch, (size_t)qn_pool_threads(),
                        job.k * sizeof(float), &job.scratch_stride);

@@ -218,8 +218,9 @@ static void norm(float *x, size_t k, const float *weight, float eps)
         x[i] = (float)((double)x[i] * factor * (double)weight[i]);
 }
 
-static void quantize(x_row *x, size_t k)
+static void quantize(x_row *x, size_t k, const qn_panel_form *form)
 {
+    const float most = qn_panel_top(form);
     for (size_t e = 0; e < k; e += QN_PANEL_STEP) {
         const float *v = x->values + e;
         float top = 0;
@@ -230,10 +231,10 @@ static void quantize(x_row *x, size_t k)
         }
         bool some = finite && top >= QN_PANEL_TINY;
         x->d[e / QN_PANEL_STEP] = !finite ? NAN
-                                  : some  ? top / QN_PANEL_TOP
+                                  : some  ? top / most
                                           : 0.0f;
         for (size_t i = 0; i < QN_PANEL_STEP; i++)
-            x->q[e + i] = some ? (int)rintf(v[i] * (QN_PANEL_TOP / top)) : 0;
+            x->q[e + i] = some ? (int)rintf(v[i] * (most / top)) : 0;
     }
 }
 
@@ -267,7 +268,7 @@ static void x_row_load(x_row *x, const qn_node *node, const float *weight,
                    in->strides[in->ndim - 1], k);
     if (weight)
         norm(x->values, k, weight, p->eps);
-    quantize(x, k);
+    quantize(x, k, &p->w.form);
 }
 
 /* All products of a row of x: parts[i] has rows[i] numbers. */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { K = 416 /* odd in groups of 32 */, ROWS = 13, TILE = QN_PANEL_TILE };
+enum { K = 416 /* odd in groups of 32 */, ROWS = 13, TILE = QN_PANEL_FULL };
 
 typedef struct sample {
     qn_panel_form form;
@@ -128,10 +128,10 @@ static float formula(const sample *s, size_t row, size_t n)
         const float *step = x + e / 32 * 32;
         for (size_t i = 0; i < 32; i++)
             top = fmaxf(top, fabsf(step[i]));
-        d = top / 16256.0f;
+        d = top / qn_panel_top(f);
         int sum = 0, plain = 0;
         for (size_t i = e; i < e + unit; i++) {
-            int q = top > 0 ? (int)rintf(x[i] * (16256.0f / top)) : 0;
+            int q = top > 0 ? (int)rintf(x[i] * (qn_panel_top(f) / top)) : 0;
             int c = s->codes[n * s->k + i];
             sum += (f->biased ? c : c - f->zero) * q;
             plain += q;
@@ -206,7 +206,8 @@ static void check_forms(const qn_panel_kernel *kernel)
                                       .zero = 1 << (widths[w] - 1),
                                       .scale_type = types[t / 2]};
                 sample s = sample_make(form, group > 32 ? 384 : K);
-                for (size_t rows = 1; rows <= TILE; rows += rows < 4 ? 1 : 4)
+                for (size_t rows = 1; rows <= kernel->tile;
+                     rows += rows < 4 ? 1 : rows)
                     check_rows(kernel, &s, rows);
                 sample_free(&s);
             }
@@ -219,19 +220,20 @@ static void check_tiles(const qn_panel_kernel *kernel, const sample *s)
 {
     enum { COUNT = 3, FLOATS = TILE * QN_PANEL_ROWS };
     float all[COUNT * FLOATS], one[FLOATS];
+    const size_t tile = kernel->tile, floats = tile * QN_PANEL_ROWS;
     void *memory[COUNT];
     qn_panel_x x[COUNT];
     for (size_t t = 0; t < COUNT; t++) {
-        memory[t] = aligned_alloc(64, qn_panel_x_bytes(&s->form, s->k, TILE));
-        for (size_t r = 0; r < TILE; r++)
+        memory[t] = aligned_alloc(64, qn_panel_x_bytes(&s->form, s->k, tile));
+        for (size_t r = 0; r < tile; r++)
             kernel->quantize(memory[t], &s->form, s->x + (r + t) % TILE * s->k,
-                             s->k, 0, s->k, r, TILE);
-        x[t] = qn_panel_x_at(memory[t], s->k, TILE);
+                             s->k, 0, s->k, r, tile);
+        x[t] = qn_panel_x_at(memory[t], s->k, tile);
     }
     kernel->run_tiles(all, &s->form, s->panel, x, COUNT, s->k);
     for (size_t t = 0; t < COUNT; t++) {
         kernel->run(one, &s->form, s->panel, &x[t], s->k);
-        assert_memory_equal(one, all + t * FLOATS, sizeof one);
+        assert_memory_equal(one, all + t * floats, floats * sizeof *one);
         free(memory[t]);
     }
 }
@@ -247,7 +249,7 @@ static void check_long(const qn_panel_kernel *kernel)
     };
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         sample s = sample_make(forms[f], 2 * 2048 + 384);
-        check_rows(kernel, &s, TILE);
+        check_rows(kernel, &s, kernel->tile);
         check_rows(kernel, &s, 1);
         if (kernel->run_tiles)
             check_tiles(kernel, &s);
@@ -264,7 +266,7 @@ static void check_byte_forms(const qn_panel_kernel *kernel)
 {
     for (size_t i = 0; i < 2; i++) {
         sample s = sample_make(byte_forms[i], K);
-        for (size_t rows = 1; rows <= TILE; rows += rows < 4 ? 1 : 4)
+        for (size_t rows = 1; rows <= kernel->tile; rows += rows < 4 ? 1 : rows)
             check_rows(kernel, &s, rows);
         sample_free(&s);
     }
@@ -395,7 +397,7 @@ static void check_blocks(const qn_panel_kernel *kernel)
         size_t bytes, elements;
         uint8_t *blocks;
         sample s = sample_of_blocks(block_types[i], &blocks);
-        for (size_t rows = 1; rows <= TILE; rows += rows < 4 ? 1 : 4)
+        for (size_t rows = 1; rows <= kernel->tile; rows += rows < 4 ? 1 : rows)
             check_rows(kernel, &s, rows);
         assert_true(qn_gguf_type_block(block_types[i], &bytes, &elements));
         float *expected = calloc(s.k, 4);
@@ -662,7 +664,7 @@ static void test_packing_is_that_of_the_reference(void **state)
 static void test_products_are_those_of_the_reference(void **state)
 {
     (void)state;
-    static const int counts[] = {1, 3, 7, 8, 9, 71};
+    static const int counts[] = {1, 3, 7, 8, 9, 15, 31, 71, 151};
     for (int i = 0; i < FORMS; i++) {
         use_fast();
         weights m = weights_make(forms[i], PARTS, part_rows);

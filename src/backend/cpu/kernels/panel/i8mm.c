@@ -29,7 +29,7 @@ VF_INLINE VI one_row(int unit, width w, VI table, const uint8_t *at, int quad,
         high = vusdotq_laneq_s32(high, c1, x, 1);
         low = vusdotq_laneq_s32(low, c1, x, 3);
     }
-    return (VI)vaddq_s32(vshlq_n_s32(high, 7), low);
+    return (VI)vaddq_s32(vshlq_s32(high, vdupq_n_s32(shift_of(w))), low);
 }
 
 VF_INLINE void products(VI sum[QN_PANEL_TILE], int rows, size_t all, width w,
@@ -59,8 +59,8 @@ VF_INLINE void products(VI sum[QN_PANEL_TILE], int rows, size_t all, width w,
             second[r] = vusmmlaq_s32(second[r], w23, x);
         }
     }
-    /* 128 * high + low, neighbours added. */
-    const int32x4_t shifts = {7, 0, 7, 0};
+    /* (high << shift) + low, neighbours added. */
+    const int32x4_t shifts = {shift_of(w), 0, shift_of(w), 0};
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
         sum[r] = (VI)vpaddq_s32(vshlq_s32(first[r], shifts),
