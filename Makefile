@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-overhead bench-gemm bench-kv bench-text fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-embeddings bench-overhead bench-gemm bench-kv bench-text fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -86,6 +86,12 @@ bench-accuracy: build
 	venv=$$(scripts/venv.sh) && llama=$$(bench/accuracy/llama.sh) && \
 	  "$$venv/bin/python" bench/accuracy/accuracy.py --build $(BUILD) \
 	  --llama-logits "$$llama" $(ACCURACY_ARGS)
+
+# Vectors of texts beside float64 arithmetic and sentence-transformers;
+# EMBEDDINGS_ARGS: --texts N, --write docs/accuracy.md.
+bench-embeddings: build
+	venv=$$(scripts/venv.sh --goldens) && \
+	  "$$venv/bin/python" bench/accuracy/embeddings.py --build $(BUILD) $(EMBEDDINGS_ARGS)
 
 # Dense products beside OpenBLAS; GEMM_ARGS: --quick, parts of rows' names.
 bench-gemm: build

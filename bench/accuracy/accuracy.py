@@ -6,7 +6,7 @@ what each kind of KV cache costs.
                 [--kv-window N] [--only modes|kv] [--mark NAME]
                 [--llama-logits PROGRAM] [--write docs/accuracy.md]
 
-The reference evaluates a GGUF file (llama, gemma3) in float64 with numpy: every
+The reference evaluates a GGUF file (llama, qwen2, gemma3) in float64 with numpy: every
 weight is the file's value, every sum, norm and softmax is float64.  Each mode
 computes the same windows of text, and for each position the Kullback-Leibler
 divergence of its distribution from the reference's is taken, and whether both
@@ -62,9 +62,10 @@ class Reference:
     def __init__(self, path):
         reader = gguf.GGUFReader(path)
         self.arch = reader.get_field("general.architecture").contents()
+        # In float64 once: a window is then a few large products.
         self.weights = {
             t.name: gguf.quants.dequantize(t.data, t.tensor_type)
-            for t in reader.tensors}
+            .astype(np.float64) for t in reader.tensors}
 
         def field(key, default=None):
             found = reader.get_field(f"{self.arch}.{key}")
@@ -81,7 +82,7 @@ class Reference:
         self.window = field("attention.sliding_window", 0)
 
     def weight(self, name):
-        return self.weights[name].astype(np.float64)
+        return self.weights[name]
 
     def norm(self, x, name):
         scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
@@ -113,21 +114,23 @@ class Reference:
     def attend(self, x, layer):
         n = len(x)
         q, k, v = (
-            (x @ self.weight(f"blk.{layer}.attn_{name}.weight").T).reshape(
+            (x @ self.weight(f"blk.{layer}.attn_{name}.weight").T
+             + self.weights.get(f"blk.{layer}.attn_{name}.bias", 0)).reshape(
                 n, heads, -1)
             for name, heads in (("q", self.heads), ("k", self.kv_heads),
                                 ("v", self.kv_heads)))
         q, k = (self.turn(self.norm_heads(y, name, layer), layer)
                 for y, name in ((q, "q"), (k, "k")))
         group = self.heads // self.kv_heads
-        k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
+        q, k, v = (y.transpose(1, 0, 2) for y in (
+            q, np.repeat(k, group, 1), np.repeat(v, group, 1)))
+        scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
         scores += np.triu(np.full((n, n), -np.inf), 1)
         if self.window_of(layer):
             scores += np.tril(np.full((n, n), -np.inf), -self.window_of(layer))
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
-        out = np.einsum("hqk,khd->qhd", scores, v).reshape(n, -1)
+        out = (scores @ v).transpose(1, 0, 2).reshape(n, -1)
         return out @ self.weight(f"blk.{layer}.attn_output.weight").T
 
     def gate(self, x):
@@ -143,8 +146,7 @@ class Reference:
         return x
 
     def log_probs(self, ids):
-        x = self.weights["token_embd.weight"][ids].astype(np.float64)
-        x = x * self.embed_scale
+        x = self.weights["token_embd.weight"][ids] * self.embed_scale
         for i in range(self.layers):
             y = self.attend(self.norm(x, f"blk.{i}.attn_norm.weight"), i)
             x = x + self.after(y, f"blk.{i}.post_attention_norm.weight")
@@ -155,6 +157,12 @@ class Reference:
         if head not in self.weights:
             head = "token_embd.weight"
         return log_softmax(x @ self.weight(head).T)
+
+
+class Qwen2(Reference):
+    """The same with biases, and pairs of q and k in two halves."""
+
+    paired = False
 
 
 class Gemma3(Reference):
@@ -191,15 +199,18 @@ class Gemma3(Reference):
 
 def reference_of(path):
     arch = gguf.GGUFReader(path).get_field("general.architecture").contents()
-    kinds = {"llama": Reference, "gemma3": Gemma3}
+    kinds = {"llama": Reference, "qwen2": Qwen2, "gemma3": Gemma3}
     if arch not in kinds:
         sys.exit(f"accuracy: no float64 evaluation of {arch} models")
     return kinds[arch](path)
 
 
 def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+    """In place, row by row: a window of a large vocabulary is gigabytes."""
+    for row in x:
+        row -= row.max()
+        row -= np.log(np.exp(row).sum())
+    return x
 
 
 def tokens(program, model, count):
@@ -217,9 +228,9 @@ class Row:
         self.name, self.divergence, self.same = name, [], []
 
     def note(self, exact, found):
-        kl = (np.exp(exact) * (exact - found)).sum(-1)
-        self.divergence.extend(np.maximum(kl, 0))
-        self.same.extend(exact.argmax(-1) == found.argmax(-1))
+        for p, q in zip(exact, found):
+            self.divergence.append(max(np.dot(np.exp(p), p - q), 0))
+            self.same.append(p.argmax() == q.argmax())
 
     def row(self):
         kl = np.array(self.divergence)

@@ -30,20 +30,23 @@ static quern_dtype dtype_of(const char *name)
     exit(1);
 }
 
-/* One window; false after an error. */
+static bool write_logits(void *vocab, size_t index, const float *logits)
+{
+    (void)index;
+    return fwrite(logits, sizeof *logits, *(size_t *)vocab, stdout) ==
+           *(size_t *)vocab;
+}
+
+/* One window.  Many tokens at a time: each has the logits that it has alone. */
 static int run_window(quern_session *session, const int32_t *ids, size_t count,
-                      float *logits, size_t vocab)
+                      size_t vocab)
 {
     quern_error error;
     quern_session_reset(session);
-    for (size_t i = 0; i < count; i++) {
-        if (quern_session_feed(session, ids + i, 1, &error) ||
-            quern_session_logits(session, logits, &error))
-            return fail("window", error.message);
-        if (fwrite(logits, sizeof *logits, vocab, stdout) != vocab)
-            return fail("standard output", "cannot write");
-    }
-    return 0;
+    return quern_session_score(session, ids, count, write_logits, &vocab,
+                               &error)
+               ? fail("window", error.message)
+               : 0;
 }
 
 /* The ids of the text at standard input. */
@@ -91,15 +94,13 @@ int main(int argc, char **argv)
         return fail(argv[1], error.message);
     quern_model_info(model, &info);
     size_t vocab = (size_t)info.vocab_size, count;
-    float *logits = malloc(vocab * sizeof *logits);
-    int code = logits ? 0 : fail("logits", "out of memory");
+    int code = 0;
     while (!code && (count = fread(ids, sizeof *ids, window, stdin)))
-        code = run_window(session, ids, count, logits, vocab);
+        code = run_window(session, ids, count, vocab);
     if (!code && fflush(stdout))
         code = fail("standard output", "cannot write");
     quern_session_free(session);
     quern_model_free(model);
-    free(logits);
     free(ids);
     return code;
 }

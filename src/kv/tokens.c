@@ -17,6 +17,7 @@ typedef struct tokens_part {
     qn_kv_scheme scheme;
     int base; /* tokens that were dropped */
     int capacity;
+    bool cloned; /* and not written since: the arrays are another's, too */
     mlx_vector_array arrays; /* no list while capacity is 0 */
 } tokens_part;
 
@@ -77,6 +78,7 @@ static qn_kv_part *tokens_clone(const qn_kv_part *part)
     if (!t)
         return NULL;
     *t = *(const tokens_part *)part;
+    t->cloned = true;
     if (!t->capacity)
         return &t->part;
     t->arrays = mlx_vector_array_new();
@@ -158,6 +160,17 @@ static qn_status slide(tokens_part *t, int offset, int count, mlx_stream s)
     return QN_OK;
 }
 
+/* Arrays that are another's are copied when they are written: of much that is
+ * not needed only the beginning. */
+static qn_status shrink(tokens_part *t, int need, mlx_stream s)
+{
+    mlx_vector_array cut = {NULL};
+    qn_status status = without(t, &cut, &t->capacity, t->base, need, s);
+    if (!status)
+        take_arrays(t, cut);
+    return status;
+}
+
 /* Makes room, unless the rows are stored already, and says where they go. */
 static qn_status open_share(quern_kv_step *out, const qn_kv_share *share,
                             bool stored, mlx_stream s)
@@ -175,6 +188,10 @@ static qn_status open_share(quern_kv_step *out, const qn_kv_share *share,
         status = slide(t, share->offset, share->count, s);
     else if (end > t->capacity)
         status = grow(t, t->window.window ? end : need, s);
+    else if (t->cloned && t->capacity - t->step > need)
+        status = shrink(t, need, s);
+    if (!stored)
+        t->cloned = false;
     *out = (quern_kv_step){t->arrays, share->offset - t->base, share->count,
                            t->base};
     return status;

@@ -199,6 +199,24 @@ test_a_longer_conversation_takes_the_place_of_its_beginning(void **state)
     quern_model_free(m);
 }
 
+static void test_a_little_of_a_long_one_takes_little(void **state)
+{
+    (void)state;
+    quern_options options = with_store(MUCH), none = with_store(0);
+    quern_model *m = load(&options), *plain = load(&none);
+    prompt p = make_prompt(690, 0, 0);
+    quern_request r = ask_for(m, &p, 1);
+    assert_int_equal(check_answer(m, plain, &r), 0);
+    uint64_t whole = stats_of(m).bytes;
+    p = make_prompt(40, 30, 1);
+    r = ask_for(m, &p, 1);
+    assert_int_equal(check_answer(m, plain, &r), 40);
+    assert_int_equal(stats_of(m).entries, 2);
+    assert_true(stats_of(m).bytes - whole <= whole / 2);
+    quern_model_free(m);
+    quern_model_free(plain);
+}
+
 static void test_spaces_see_nothing_of_each_other(void **state)
 {
     (void)state;
@@ -599,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_a_prompt_that_is_kept_is_not_computed),
         cmocka_unit_test(
             test_a_longer_conversation_takes_the_place_of_its_beginning),
+        cmocka_unit_test(test_a_little_of_a_long_one_takes_little),
         cmocka_unit_test(test_spaces_see_nothing_of_each_other),
         cmocka_unit_test(test_the_least_recently_used_go),
         cmocka_unit_test(test_pins_stay_as_far_as_half_of_the_room),
