@@ -210,6 +210,7 @@ typedef struct qn_place {
     char *path; /* the destination */
     char *work; /* the sibling that is written */
     bool dir, replaces;
+    int lock; /* on the sibling; -1: none */
 } qn_place;
 
 /* Checks the destination and makes the sibling: a directory if `dir`, else just

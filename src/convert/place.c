@@ -1,17 +1,21 @@
 /* place.c: the destination of a conversion.
  *
  * Everything is written into a sibling and renamed at the end, so that a
- * failure leaves nothing and what was there before stays whole until then. */
+ * failure leaves nothing and what was there before stays whole until then.  It
+ * is locked as long as it is written: what a process that was killed has left
+ * is not, and goes when the same destination is written the next time. */
 #include "convert.h"
 
 #include "base/alloc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -115,6 +119,63 @@ static qn_status check_place(const qn_place *p, const char *source,
     return check_replaceable(p->path, p->dir);
 }
 
+static int remove_one(const char *path, const struct stat *info, int type,
+                      struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    remove(path);
+    return 0;
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- what a process that was killed has left ---- */
+
+/* Whether `name` is "<base>.part-" with six letters, perhaps with the suffix of
+ * a file. */
+static bool is_sibling(const char *name, const char *base)
+{
+    size_t size = strlen(base);
+    if (strncmp(name, base, size) || strncmp(name + size, ".part-", 6))
+        return false;
+    const char *end = name + size + 6;
+    size_t letters = strspn(end, "abcdefghijklmnopqrstuvwxyz");
+    return letters == 6 && (!end[6] || !strcmp(end + 6, SUFFIX));
+}
+
+/* Who still writes has it locked. */
+static void remove_if_left(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    if (!flock(fd, LOCK_EX | LOCK_NB))
+        remove_tree(path);
+    close(fd);
+}
+
+static void remove_left(const char *path)
+{
+    char above[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    DIR *dir = parent_of(above, path) ? opendir(above) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        qn_buf name = QN_BUF_INIT;
+        if (is_sibling(e->d_name, base))
+            qn_buf_printf(&name, "%s/%s", above, e->d_name);
+        if (name.size && !qn_buf_status(&name))
+            remove_if_left(name.data);
+        qn_buf_free(&name);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 /* Fills the six letters at the end of `work`, or before its suffix; the mode
  * follows the umask. */
 static bool make_sibling(char *work, bool dir)
@@ -144,7 +205,7 @@ static bool make_sibling(char *work, bool dir)
 qn_status qn_place_begin(qn_place *p, const char *source, const char *path,
                          bool dir, bool overwrite)
 {
-    *p = (qn_place){.dir = dir};
+    *p = (qn_place){.dir = dir, .lock = -1};
     if (!*path)
         return qn_fail(QN_E_ARG, "the destination is empty");
     p->path = trimmed(path);
@@ -166,8 +227,13 @@ qn_status qn_place_begin(qn_place *p, const char *source, const char *path,
     }
     struct stat info;
     p->replaces = !lstat(p->path, &info);
-    if (make_sibling(work, dir))
+    remove_left(p->path);
+    if (make_sibling(work, dir)) {
+        p->lock = open(work, O_RDONLY | O_CLOEXEC);
+        if (p->lock >= 0)
+            flock(p->lock, LOCK_EX | LOCK_NB);
         return QN_OK;
+    }
     status = fail_errno("create", p->path);
     p->work = NULL;
     qn_free(work);
@@ -187,21 +253,6 @@ qn_status qn_place_room(const qn_place *p, uint64_t bytes)
         QN_E_SPACE, "the disk has room for %.1f MiB; %.1f MiB are needed",
         (double)room / (1 << 20), (double)(bytes + SPARE) / (1 << 20));
     return qn_fail_where(status, "%s", p->path);
-}
-
-static int remove_one(const char *path, const struct stat *info, int type,
-                      struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    remove(path);
-    return 0;
-}
-
-static void remove_tree(const char *path)
-{
-    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 qn_status qn_place_commit(qn_place *p)
@@ -226,7 +277,10 @@ void qn_place_end(qn_place *p)
 {
     if (p->work)
         remove_tree(p->work);
+    /* A place that never began is all zeros. */
+    if (p->path && p->lock >= 0)
+        close(p->lock);
     qn_free(p->work);
     qn_free(p->path);
-    *p = (qn_place){.path = NULL};
+    *p = (qn_place){.lock = -1};
 }

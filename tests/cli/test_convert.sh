@@ -262,4 +262,23 @@ fails 4 "can't be kept exactly" convert "$scratch/q6" "$scratch/x.gguf" \
     --to gguf --exact
 check "nothing is left of what failed" [ ! -e "$scratch/x.gguf" ]
 
+# ---- what was killed ----
+
+# What nobody writes any more goes, and nothing else does.
+mkdir -p "$scratch/left.part-abcdef/deep" "$scratch/left.part-ghijkl" \
+    "$scratch/left.part-notours"
+: >"$scratch/left.part-abcdef/deep/model.safetensors"
+: >"$scratch/left.part-mnopqr.gguf"
+flock "$scratch/left.part-ghijkl" -c "touch '$scratch/locked'; \
+    while [ ! -f '$scratch/done' ]; do sleep 0.05; done" &
+while [ ! -f "$scratch/locked" ]; do sleep 0.05; done
+q convert "$tiny" "$scratch/left"
+check "converted beside leftovers" code_is 0
+touch "$scratch/done"
+wait
+check "a folder that was left is gone" [ ! -e "$scratch/left.part-abcdef" ]
+check "a file, too" [ ! -e "$scratch/left.part-mnopqr.gguf" ]
+check "what is written stays" [ -d "$scratch/left.part-ghijkl" ]
+check "and what is none of ours" [ -d "$scratch/left.part-notours" ]
+
 finish
