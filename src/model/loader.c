@@ -488,6 +488,14 @@ static uint32_t *paired_rows(int rows, int heads)
     return map;
 }
 
+static uint32_t *copied_rows(int rows, const uint32_t *order)
+{
+    uint32_t *map = qn_calloc((size_t)rows, sizeof *map);
+    if (map)
+        memcpy(map, order, (size_t)rows * sizeof *map);
+    return map;
+}
+
 static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
                               const qn_weight *w, const uint32_t *source_row)
 {
@@ -955,8 +963,10 @@ static qn_status load_matrix(qn_loader *loader, qn_matrix *m,
     m->vector = spec->vector;
     m->arrays = spec->arrays;
     uint32_t *source_row = NULL;
-    if (is_gguf(loader) && spec->paired_heads) {
-        source_row = paired_rows(spec->rows, spec->paired_heads);
+    if (is_gguf(loader) && (spec->paired_heads || spec->source_row)) {
+        source_row = spec->source_row
+                         ? copied_rows(spec->rows, spec->source_row)
+                         : paired_rows(spec->rows, spec->paired_heads);
         if (!source_row)
             return QN_E_NOMEM;
     }

@@ -100,6 +100,9 @@ typedef struct qn_matrix_spec {
     /* GGUF files of some families store the rows of each of so many heads
      * for rotation of adjacent pairs; 0: plain order. */
     int paired_heads;
+    /* GGUF files have row source_row[i] where row i belongs (borrowed); NULL:
+     * plain order. */
+    const uint32_t *source_row;
     /* It will be laid out with others (qn_lay_out), not by itself. */
     bool grouped;
     /* It is the rows from first_row on of a tensor that has of_rows of them,

@@ -103,7 +103,8 @@ static bool begins_with(const char *text, const char *prefix)
 static bool is_table(const char *name)
 {
     return begins_with(name, "model.embed_tokens") ||
-           strstr(name, "embeddings.") || begins_with(name, "position_embd.") ||
+           strstr(name, "embeddings.") || strstr(name, ".conv1d.") ||
+           begins_with(name, "position_embd.") ||
            begins_with(name, "token_types.");
 }
 
@@ -118,7 +119,10 @@ static void note_form(qn_held *out, const qn_weights *weights,
         out->dense_head |= plain;
     else if (!is_plain(weights, w))
         out->packed = true;
-    else if (plain && strstr(w->name, "per_layer_"))
+    else if (plain && (strstr(w->name, "per_layer_") ||
+                       strstr(w->name, ".in_proj_ba.") ||
+                       strstr(w->name, "self_attn.o_proj.") ||
+                       strstr(w->name, "shared_expert_gate.")))
         out->dense_beside = true;
     else if (plain && !embeds && !ends_with(w->name, "bias") &&
              !strstr(w->name, "mlp.gate.") && !strstr(w->name, "router"))

@@ -7,7 +7,13 @@
  * rows of these by head of keys, Qwen3.5 in matrices of their own.
  *
  * Norms are (1 + weight) in the authors' files and weight in those of mlx-lm,
- * which are told by the shape of the convolution: [C, 1, K] or [C, K, 1]. */
+ * which are told by the shape of the convolution: [C, 1, K] or [C, K, 1].
+ *
+ * GGUF files have the sum in norms, -exp(A_log), and the rows of q, k, v and z
+ * in one order for both (those of b and a stay as they are in Qwen3-Next).
+ * Heads of values that share one of keys stand apart in files of Qwen3.5: rows
+ * and vectors are put in order as they are loaded, and what the last matrix
+ * takes is put in the order of its columns, which blocks don't let move. */
 #include "family.h"
 #include "moe.h"
 
@@ -22,6 +28,8 @@
 /* config->extra */
 typedef struct net_config {
     int key_heads, value_heads, key_dim, value_dim, taps;
+    /* Heads of values stand in the file as [v / k, k] instead of [k, v / k]. */
+    bool tiled;
 } net_config;
 
 typedef struct net_weights {
@@ -53,7 +61,8 @@ typedef struct hybrid {
     int layers, heads, kv_heads, head_dim;
     double eps;
     mlx_dtype dtype;
-    bool by_head, tied;
+    /* Rows of q, k, v and z by head of keys, and of b and a. */
+    bool by_head, narrow_by_head, tied;
     qn_rope rope, local_rope;
     qn_matrix embed, head;
     mlx_array norm;
@@ -67,6 +76,37 @@ static void hybrid_prepare(qn_config *c)
     c->rope.partial = 0.25;
 }
 
+static void check_heads(qn_source *s, const net_config *n)
+{
+    if (!s->status && n->value_heads % n->key_heads)
+        qn_source_fail(s,
+                       qn_fail(QN_E_FORMAT,
+                               "%d heads of values can't share %d of keys",
+                               n->value_heads, n->key_heads),
+                       "linear_num_value_heads", "ssm.time_step_rank");
+}
+
+static void read_net_gguf(const qn_config *c, qn_source *s, net_config *n)
+{
+    int inner = 0;
+    qn_need_int(s, &n->key_heads, NULL, "ssm.group_count", 1, 1 << 16);
+    qn_need_int(s, &n->value_heads, NULL, "ssm.time_step_rank", 1, 1 << 16);
+    qn_need_int(s, &n->key_dim, NULL, "ssm.state_size", 1, 1 << 12);
+    qn_need_int(s, &inner, NULL, "ssm.inner_size", 1, QN_MAX_DIM);
+    qn_read_int(s, &n->taps, NULL, "ssm.conv_kernel", 2, 64);
+    check_heads(s, n);
+    if (!s->status && inner % n->value_heads)
+        qn_source_fail(s,
+                       qn_fail(QN_E_FORMAT,
+                               "%d elements are not %d heads of values", inner,
+                               n->value_heads),
+                       NULL, "ssm.inner_size");
+    if (s->status)
+        return;
+    n->value_dim = inner / n->value_heads;
+    n->tiled = strncmp(c->family, "qwen35", 6) == 0;
+}
+
 static void read_net(qn_config *c, qn_source *s)
 {
     net_config *n = qn_calloc(1, sizeof *n);
@@ -76,30 +116,30 @@ static void read_net(qn_config *c, qn_source *s)
     }
     c->extra = n;
     n->taps = 4;
+    if (s->gguf) {
+        read_net_gguf(c, s, n);
+        return;
+    }
     qn_need_int(s, &n->key_heads, "linear_num_key_heads", NULL, 1, 1 << 16);
     qn_need_int(s, &n->value_heads, "linear_num_value_heads", NULL, 1, 1 << 16);
     qn_need_int(s, &n->key_dim, "linear_key_head_dim", NULL, 1, 1 << 12);
     qn_need_int(s, &n->value_dim, "linear_value_head_dim", NULL, 1, 1 << 12);
     qn_read_int(s, &n->taps, "linear_conv_kernel_dim", NULL, 2, 64);
-    if (!s->status && n->value_heads % n->key_heads)
-        qn_source_fail(s,
-                       qn_fail(QN_E_FORMAT,
-                               "%d heads of values can't share %d of keys",
-                               n->value_heads, n->key_heads),
-                       "linear_num_value_heads", NULL);
+    check_heads(s, n);
 }
 
 static void read_moe(qn_config *c, qn_source *s)
 {
     int step = 1, count = 0, dense[QN_MAX_LAYERS], experts = 0;
-    qn_read_int(s, &experts, "num_experts", NULL, 0, 4096);
+    qn_read_int(s, &experts, "num_experts", "expert_count", 0, 4096);
     if (!experts || s->status)
         return;
     c->moe.normalize = true;
     qn_config_read_moe(c, s);
     qn_read_bool(s, &c->moe.normalize, "norm_topk_prob", NULL);
     qn_need_int(s, &c->moe.shared_intermediate,
-                "shared_expert_intermediate_size", NULL, 1, QN_MAX_DIM);
+                "shared_expert_intermediate_size",
+                "expert_shared_feed_forward_length", 1, QN_MAX_DIM);
     qn_read_int(s, &step, "decoder_sparse_step", NULL, 1, 1 << 20);
     qn_read_list(s, dense, QN_MAX_LAYERS, &count, "mlp_only_layers", NULL, 0,
                  1 << 20);
@@ -112,8 +152,11 @@ static void read_moe(qn_config *c, qn_source *s)
 
 static void hybrid_configure(qn_config *c, qn_source *s)
 {
-    int interval = 4;
-    qn_read_int(s, &interval, "full_attention_interval", NULL, 1, 1 << 20);
+    int interval = 4, guesses = 0;
+    qn_read_int(s, &guesses, NULL, "nextn_predict_layers", 0, c->layers - 1);
+    c->layers -= guesses;
+    qn_read_int(s, &interval, "full_attention_interval",
+                "full_attention_interval", 1, 1 << 20);
     if (!qn_source_has(s, "layer_types", NULL))
         for (int i = 0; i < c->layers; i++)
             if ((i + 1) % interval)
@@ -188,6 +231,8 @@ static void hybrid_free(void *state)
 /* What has to be added to the weights of norms. */
 static float norm_shift(const qn_loader *l)
 {
+    if (l->config->gguf)
+        return 0;
     for (int i = 0; i < l->config->layers; i++) {
         char name[96];
         snprintf(name, sizeof name, "model.layers.%d.linear_attn.conv1d.weight",
@@ -197,6 +242,71 @@ static float norm_shift(const qn_loader *l)
             return w->ndim == 3 && w->shape[2] != 1;
     }
     return 0;
+}
+
+/* Where the file has entry i: those before `first` in their places, then heads
+ * of values of `width`.  NULL: in order, or (*status) no memory. */
+static uint32_t *tiled_order(const net_config *n, int first, int width,
+                             qn_status *status)
+{
+    if (!n->tiled || n->key_heads == n->value_heads)
+        return NULL;
+    int each = n->value_heads / n->key_heads;
+    size_t count = (size_t)first + (size_t)n->value_heads * (size_t)width;
+    uint32_t *order = qn_calloc(count, sizeof *order);
+    if (!order) {
+        *status = QN_E_NOMEM;
+        return NULL;
+    }
+    for (int i = 0; i < first; i++)
+        order[i] = (uint32_t)i;
+    for (int head = 0; head < n->value_heads; head++) {
+        int at = head % each * n->key_heads + head / each;
+        for (int i = 0; i < width; i++)
+            order[first + head * width + i] =
+                (uint32_t)(first + at * width + i);
+    }
+    return order;
+}
+
+static mlx_array take_order(nn *c, mlx_array x, const uint32_t *order,
+                            int count)
+{
+    if (!order || c->status)
+        return x;
+    mlx_array ids =
+        nn_adopt(c, mlx_array_new_data(order, (int[]){count}, 1, MLX_UINT32));
+    NN_STEP(c, mlx_take_axis(&res, x, ids, 0, c->stream));
+}
+
+static mlx_array log_of_negative(nn *c, mlx_array x)
+{
+    NN_STEP(c, mlx_log(&res, nn_scale(c, x, -1), c->stream));
+}
+
+/* A vector of heads of values in their order; `logs`: of what GGUF files have
+ * as -exp(it). */
+static qn_status load_heads(qn_loader *l, mlx_array *out, const net_config *n,
+                            bool logs, int i, const char *ours,
+                            const char *gguf)
+{
+    qn_status status =
+        qn_load_vector(l, out, n->value_heads, "model.layers.%d.linear_attn.%s",
+                       i, l->config->gguf ? gguf : ours);
+    if (status || !l->config->gguf || !out->ctx)
+        return status;
+    uint32_t *order = tiled_order(n, 0, 1, &status);
+    if (status)
+        return status;
+    nn c;
+    nn_begin(&c, l->stream);
+    mlx_array x = nn_adopt(&c, *out);
+    x = take_order(&c, x, order, n->value_heads);
+    *out = nn_keep(&c, logs ? log_of_negative(&c, x) : x);
+    if (!c.status)
+        c.status = qn_engine(mlx_array_eval(*out));
+    qn_free(order);
+    return nn_end(&c);
 }
 
 /* The filter as [taps, channels], float32. */
@@ -221,55 +331,87 @@ static qn_status load_filter(qn_loader *l, net_weights *w, const net_config *n,
     nn_begin(&c, l->stream);
     mlx_array x = nn_astype(&c, nn_adopt(&c, raw), MLX_FLOAT32);
     x = nn_reshape(&c, x, (int[]){channels, n->taps}, 2);
+    uint32_t *order =
+        tiled_order(n, 2 * n->key_heads * n->key_dim, n->value_dim, &c.status);
+    x = take_order(&c, x, order, channels);
     w->filter = nn_keep(&c, nn_rows_first(&c, x));
     if (!c.status)
         c.status = qn_engine(mlx_array_eval(w->filter));
+    qn_free(order);
     return nn_end(&c);
 }
 
-static qn_status load_net_inputs(qn_loader *l, net_weights *w,
-                                 const net_config *n, bool by_head, int i)
+/* One of the matrices of an input: its name, its rows, and, of heads of values
+ * in it, how many rows stand before them and how wide they are. */
+typedef struct input_part {
+    const char *name;
+    int rows, before, width;
+} input_part;
+
+static qn_status load_input(qn_loader *l, qn_matrix *out, const net_config *n,
+                            const input_part *part, bool grouped, int i)
 {
-    int wide = channels_of(n), values = n->value_heads * n->value_dim;
-    const struct {
-        const char *name;
-        int rows;
-    } parts[] = {{"qkvz", wide + values}, {"ba", 2 * n->value_heads},
-                 {"qkv", wide},           {"z", values},
-                 {"b", n->value_heads},   {"a", n->value_heads}};
-    int first = by_head ? 0 : 2, count = by_head ? 2 : 4;
     qn_status status = QN_OK;
-    for (int p = 0; p < count && !status; p++) {
-        qn_matrix_spec spec = {.rows = parts[first + p].rows,
-                               .cols = l->config->hidden,
-                               .grouped = !by_head};
-        status = qn_load_matrix(l, &w->in[p], &spec,
+    uint32_t *order =
+        part->width ? tiled_order(n, part->before, part->width, &status) : NULL;
+    qn_matrix_spec spec = {.rows = part->rows,
+                           .cols = l->config->hidden,
+                           .source_row = order,
+                           .grouped = grouped};
+    if (!status)
+        status = qn_load_matrix(l, out, &spec,
                                 "model.layers.%d.linear_attn.in_proj_%s", i,
-                                parts[first + p].name);
-    }
-    if (status || l->missing_count || by_head)
+                                part->name);
+    qn_free(order);
+    return status;
+}
+
+static qn_status load_net_inputs(qn_loader *l, const hybrid *m, net_weights *w,
+                                 int i)
+{
+    const net_config *n = &m->net;
+    int wide = channels_of(n), d = n->value_dim, heads = n->value_heads;
+    int values = heads * d;
+    const input_part by_head[] = {{"qkvz", wide + values, 0, 0},
+                                  {"ba", 2 * heads, 0, 0}};
+    const input_part plain[] = {{"qkv", wide, wide - values, d},
+                                {"z", values, 0, d},
+                                {"b", heads, 0, 1},
+                                {"a", heads, 0, 1}};
+    qn_status status = QN_OK;
+    for (int p = 0; p < 2 && !status; p++)
+        status = load_input(l, &w->in[p], n, &(m->by_head ? by_head : plain)[p],
+                            !m->by_head, i);
+    if (m->by_head || status)
+        return status;
+    if (m->narrow_by_head)
+        status = load_input(l, &w->in[2], n, &by_head[1], false, i);
+    for (int p = 2; p < 4 && !status && !m->narrow_by_head; p++)
+        status = load_input(l, &w->in[p], n, &plain[p], true, i);
+    if (status || l->missing_count)
         return status;
     status =
         nn_group_make(l, &w->wide, (qn_matrix *[]){&w->in[0], &w->in[1]}, 2);
-    return status ? status
-                  : nn_group_make(l, &w->narrow,
-                                  (qn_matrix *[]){&w->in[2], &w->in[3]}, 2);
+    return status || m->narrow_by_head
+               ? status
+               : nn_group_make(l, &w->narrow,
+                               (qn_matrix *[]){&w->in[2], &w->in[3]}, 2);
 }
 
-static qn_status load_net(qn_loader *l, net_weights *w, const net_config *n,
-                          bool by_head, int i)
+static qn_status load_net(qn_loader *l, const hybrid *m, net_weights *w, int i)
 {
+    const net_config *n = &m->net;
     const char *stem = "model.layers.%d.linear_attn.%s";
     qn_matrix_spec out = {.rows = l->config->hidden,
                           .cols = n->value_heads * n->value_dim};
-    qn_status status = load_net_inputs(l, w, n, by_head, i);
+    qn_status status = load_net_inputs(l, m, w, i);
     if (!status)
         status = load_filter(l, w, n, i);
     if (!status)
-        status = qn_load_vector(l, &w->a_log, n->value_heads, stem, i, "A_log");
+        status = load_heads(l, &w->a_log, n, true, i, "A_log", "A_log");
     if (!status)
         status =
-            qn_load_vector(l, &w->dt_bias, n->value_heads, stem, i, "dt_bias");
+            load_heads(l, &w->dt_bias, n, false, i, "dt_bias", "dt_proj.bias");
     if (!status)
         status =
             qn_load_vector(l, &w->norm, n->value_dim, stem, i, "norm.weight");
@@ -347,7 +489,7 @@ static qn_status load_layer(qn_loader *l, hybrid *m, float shift, int i)
             l, &w->after, hidden, shift,
             "model.layers.%d.post_attention_layernorm.weight", i);
     if (!status)
-        status = w->has_state ? load_net(l, &w->net, &m->net, m->by_head, i)
+        status = w->has_state ? load_net(l, m, &w->net, i)
                               : load_attention(l, &w->attention, shift, i);
     return status ? status : load_mlp(l, w, i);
 }
@@ -371,6 +513,24 @@ static qn_status load_ends(hybrid *m, qn_loader *l, float shift)
     return QN_OK;
 }
 
+/* Whether a GGUF file of Qwen3-Next has rows as the authors have them. */
+static bool has_joined_rows(const qn_loader *l)
+{
+    return qn_loader_has(l, "model.layers.0.linear_attn.in_proj_qkvz.weight");
+}
+
+/* Layers that guess further tokens stand behind the others. */
+static void ignore_guesses(qn_loader *l)
+{
+    for (size_t i = 0; i < qn_weights_count(l->weights); i++) {
+        qn_weight *w = qn_weights_at(l->weights, i);
+        int layer = -1;
+        if (sscanf(w->name, "model.layers.%d.", &layer) == 1 &&
+            layer >= l->config->layers)
+            w->used = true;
+    }
+}
+
 static qn_status load(void **out, qn_loader *l, bool by_head)
 {
     const qn_config *c = l->config;
@@ -384,9 +544,12 @@ static qn_status load(void **out, qn_loader *l, bool by_head)
     m->head_dim = c->head_dim;
     m->eps = c->norm_eps;
     m->dtype = l->dtype;
-    m->by_head = by_head;
+    m->by_head = by_head && (!c->gguf || has_joined_rows(l));
+    m->narrow_by_head = by_head;
     m->layer = qn_calloc((size_t)c->layers, sizeof *m->layer);
     float shift = norm_shift(l);
+    if (c->gguf)
+        ignore_guesses(l);
     qn_status status = m->layer ? QN_OK : QN_E_NOMEM;
     if (!status)
         status = qn_rope_load(&m->rope, &m->local_rope, l);
@@ -473,8 +636,19 @@ static inputs inputs_of(const hybrid *m, nn *c, const net_weights *w,
     mlx_array wide[2], narrow[2];
     nn_norm plain = {.dtype = m->dtype};
     nn_linears(c, wide, &w->wide, x, plain);
+    if (m->narrow_by_head) {
+        int k = m->net.key_heads, shared = m->net.value_heads / k;
+        mlx_array ba = nn_linear(c, &w->in[2], x);
+        return (inputs){wide[0], wide[1], of_heads(c, ba, k, shared, shared),
+                        of_heads(c, ba, k, 0, shared)};
+    }
     nn_linears(c, narrow, &w->narrow, x, plain);
     return (inputs){wide[0], wide[1], narrow[1], narrow[0]};
+}
+
+static mlx_array swap_heads(nn *c, mlx_array x)
+{
+    NN_STEP(c, mlx_swapaxes(&res, x, 1, 2, c->stream));
 }
 
 /* Rows first .. first + count of x [1, T, n], float32, as [count, n]. */
@@ -552,6 +726,19 @@ static mlx_array run_nets(const hybrid *m, nn *c, const net_weights *w,
         c, y, (int[]){1, first, m->net.value_heads * m->net.value_dim}, 3);
 }
 
+/* The order in which the last matrix has its columns. */
+static mlx_array in_tiles(const hybrid *m, nn *c, mlx_array y)
+{
+    const net_config *n = &m->net;
+    int each = n->value_heads / n->key_heads;
+    if (!n->tiled || each == 1 || c->status)
+        return y;
+    int rows = mlx_array_dim(y, 1);
+    y = nn_reshape(c, y, (int[]){rows, n->key_heads, each, n->value_dim}, 4);
+    y = swap_heads(c, y);
+    return nn_reshape(c, y, (int[]){1, rows, n->value_heads * n->value_dim}, 3);
+}
+
 /* x + out(norm(y) silu(z)) */
 static mlx_array with_state(const hybrid *m, nn *c, int i, mlx_array x,
                             nn_rows rows)
@@ -563,6 +750,7 @@ static mlx_array with_state(const hybrid *m, nn *c, int i, mlx_array x,
     mlx_array y = run_nets(m, c, w, &parts, i, rows);
     y = nn_head_norm(c, y, w->norm, m->net.value_dim, m->eps);
     y = nn_mul(c, y, nn_silu(c, nn_astype(c, parts.z, MLX_FLOAT32)));
+    y = in_tiles(m, c, y);
     return nn_linear_add(c, &w->out, nn_astype(c, y, m->dtype), x);
 }
 
@@ -620,6 +808,22 @@ static bool hybrid_tied(const void *state)
 static const char *const hybrid_ignored[] = {"rotary_emb.inv_freq", "mtp.",
                                              NULL};
 
+static const qn_tensor_name hybrid_names[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_in", "linear_attn.in_proj_qkvz"},
+    {"ssm_ba", "linear_attn.in_proj_ba"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_conv1d", "linear_attn.conv1d"},
+    {"ssm_a", "linear_attn.A_log"},
+    {"ssm_dt", "linear_attn.dt_proj"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj"},
+    {NULL, NULL},
+};
+
 static const char *const next_modules[] = {
     "input_layernorm",          "post_attention_layernorm",
     "linear_attn.in_proj_qkvz", "linear_attn.in_proj_ba",
@@ -631,6 +835,7 @@ const qn_family qn_family_qwen3_next = {
     .configure = hybrid_configure,
     .check = hybrid_check,
     .varied = true,
+    .gguf_names = hybrid_names,
     .cache = hybrid_cache,
     .widths = widths,
     .load = next_load,
@@ -652,6 +857,7 @@ const qn_family qn_family_qwen3_5 = {
     .configure = hybrid_configure,
     .check = hybrid_check,
     .varied = true,
+    .gguf_names = hybrid_names,
     .cache = hybrid_cache,
     .widths = widths,
     .load = qwen3_5_load,

@@ -484,7 +484,10 @@ SSM = {"ssm.conv_kernel": ("uint32", 4), "ssm.state_size": ("uint32", 16),
        "ssm.inner_size": ("uint32", 128),
        "full_attention_interval": ("uint32", 4),
        "rope.dimension_count": ("uint32", 8), **WIDE_HEADS}
-SSM_RULES = (("ssm_norm", ["floats", -7, 1]), ("norm", ["floats", -8, 1]),
+# Logits far enough apart that few salts have close calls.
+SSM_RULES = (("attn_output", ["floats", -10, 0]),
+             ("output.weight", ["floats", -5, 0]),
+             ("ssm_norm", ["floats", -7, 1]), ("norm", ["floats", -8, 1]),
              ("ssm_a", ["floats", -7, -1.25]), ("conv1d", ["floats", -7, 0]))
 # Heads of values as wide as a block, so that any type can have them.
 NET = dict(HYBRID, linear_value_head_dim=32)
@@ -493,11 +496,11 @@ NET_FORM = dict(there=of_form("hybrid_there"), back=of_form("hybrid_back"),
 
 ROWS += [
     from_gguf("gguf-qwen35", "qwen35", "qwen3_5_text", "Q8_0",
-              {"conv1d": "F32"},
+              {"conv1d": "F32", "output.weight": "F16"},
               keys={**SSM, "rope.dimension_sections": ("array", [2, 1, 1, 0])},
               tiled=True, config=NET, **NET_FORM),
     from_gguf("gguf-qwen3next", "qwen3next", "qwen3_next", "Q4_0",
-              {"conv1d": "F32", "ssm_ba": "F16"},
+              {"conv1d": "F32", "ssm_ba": "F16", "output.weight": "F16"},
               keys={**SSM, "expert_feed_forward_length": ("uint32", 32),
                     "expert_shared_feed_forward_length": ("uint32", 64)},
               tiled=False, config=dict(
