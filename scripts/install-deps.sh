@@ -75,6 +75,8 @@ find_missing() {
     program make make
     program pkg-config pkg-config
     program python3 python3
+    # The examples of docs/server.md.
+    program curl curl
     # fetch-model.sh
     have pip3 || have pip || need python3-pip
     # tests/differential

@@ -52,7 +52,7 @@ typedef struct conn {
     conn_state state;
     double due; /* when the state must have changed */
     bool watched, local;
-    bool cut; /* the client sends no more, and the body is not whole yet */
+    bool cut; /* the client sends no more, and there is no whole request */
     exchange *now;
     char peer[QN_PEER_SIZE];
 } conn;
@@ -163,12 +163,12 @@ static void on_leaving(qn_watch *watch, uint32_t events)
     conn *c = (conn *)watch;
     (void)events;
     unwatch(c);
-    if (c->state == CONN_BODY) {
-        /* What is left of the body may still be in the socket. */
+    if (c->state == CONN_BUSY && c->now) {
+        qn_exchange_abort(&c->now->x);
+    } else if (c->state != CONN_BUSY) {
+        /* What is left of the request may still be in the socket. */
         c->cut = true;
         c->due = qn_server_now() + TICK;
-    } else if (c->now) {
-        qn_exchange_abort(&c->now->x);
     }
 }
 
@@ -373,10 +373,9 @@ static void *on_line(void *data, const char *target, struct MHD_Connection *mhd)
     e->x.local = c->local;
     memcpy(e->x.peer, c->peer, sizeof c->peer);
     c->now = e;
-    c->cut = false;
     c->state = CONN_HEAD;
     double due = e->x.began + h->limits.header_timeout;
-    if (due < c->due)
+    if (!c->cut && due < c->due)
         c->due = due;
     h->busy++;
     return e;
@@ -419,14 +418,13 @@ static enum MHD_Result first_call(exchange *e, const char *method,
     conn *c = e->c;
     e->headed = true;
     c->state = CONN_BODY;
-    c->due = qn_server_now() + c->h->limits.body_timeout;
+    if (!c->cut)
+        c->due = qn_server_now() + c->h->limits.body_timeout;
     read_head(e, method, version);
     c->h->calls.head(c->h->calls.data, &e->x);
     if (e->aborted)
         return MHD_NO;
     bool body = e->x.framing.chunked || e->x.framing.length;
-    if (!e->x.status && body)
-        watch_leaving(c);
     if (!e->x.status)
         return MHD_YES;
     if (body)
@@ -483,6 +481,7 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *mhd,
     if (!e->asked) {
         e->asked = true;
         e->c->state = CONN_BUSY;
+        e->c->cut = false;
         watch_leaving(e->c);
         e->c->h->calls.request(e->c->h->calls.data, &e->x);
     }
@@ -509,6 +508,7 @@ static void on_completed(void *data, struct MHD_Connection *mhd, void **context,
     c->now = NULL;
     c->state = CONN_IDLE;
     c->due = qn_server_now() + h->limits.idle_timeout;
+    watch_leaving(c);
     bool done = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !e->aborted;
     set_timeout(e, 0);
     h->calls.end(h->calls.data, &e->x,
@@ -557,6 +557,7 @@ static void begin_conn(qn_httpd *h, struct MHD_Connection *mhd, void **context)
     c->fd = fd->connect_fd;
     c->due = qn_server_now() + h->limits.header_timeout;
     describe_peer(c, address ? address->client_addr : NULL);
+    watch_leaving(c);
     c->next = h->conns;
     if (h->conns)
         h->conns->before = c;
@@ -674,7 +675,7 @@ size_t qn_httpd_busy(const qn_httpd *h)
 
 static void end_late(conn *c)
 {
-    if (c->cut)
+    if (c->cut && c->state == CONN_BODY)
         reply_past_library(c->fd, QN_API_BAD_REQUEST,
                            "the request's body is cut");
     else if (c->state == CONN_HEAD || c->state == CONN_BODY)

@@ -13,7 +13,7 @@ deps=$root/scripts/install-deps.sh
 for tool in sh env cat echo id mktemp rm tail uname; do
     ln -s "$(command -v $tool)" "$scratch/bin/$tool"
 done
-for tool in gcc cmake make pip3 python3 g++ mpirun clang clang-format shellcheck; do
+for tool in gcc cmake make pip3 python3 curl g++ mpirun clang clang-format shellcheck; do
     fake $tool </dev/null
 done
 rm "$scratch/bin/id"
