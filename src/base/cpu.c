@@ -171,10 +171,31 @@ static void find_name(char *out, size_t size)
 
 #endif
 
+bool qn_isa_of_name(qn_isa *out, const char *name)
+{
+    for (int isa = 0; isa < QN_ISA_COUNT; isa++) {
+        if (strcmp(name, qn_isa_name((qn_isa)isa)))
+            continue;
+        *out = (qn_isa)isa;
+        return true;
+    }
+    return false;
+}
+
+/* Those up to the level that $QUERN_ISA names; all where it names none. */
+static uint32_t limit_levels(uint32_t levels)
+{
+    const char *name = getenv("QUERN_ISA");
+    qn_isa most;
+    if (!name || !qn_isa_of_name(&most, name))
+        return levels;
+    return levels & ((2u << most) - 1);
+}
+
 static void find_facts(void)
 {
     struct utsname system;
-    facts.levels = find_levels();
+    facts.levels = limit_levels(find_levels());
     snprintf(facts.machine, sizeof facts.machine, "%s",
              uname(&system) ? "unknown" : system.machine);
     find_name(facts.name, sizeof facts.name);

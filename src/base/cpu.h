@@ -31,6 +31,8 @@ qn_isa qn_cpu_isa(void);
 /* "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "amx",
  * "neon", "neon-dot", "neon-i8mm". */
 const char *qn_isa_name(qn_isa isa);
+/* The level of that name; false: there is none. */
+bool qn_isa_of_name(qn_isa *out, const char *name);
 /* Processor brand string, or the machine name where there is none. */
 const char *qn_cpu_name(void);
 /* "x86_64", "aarch64": the kernel's machine name. */

@@ -482,10 +482,10 @@ static void describe_variable(const describer *d, const char *name, bool secret)
 qn_status qn_config_describe(const qn_cli *cli, qn_config_fn each, void *data)
 {
     static const char *const variables[] = {
-        "QUERN_CACHE",   "HF_HUB_CACHE",        "HF_HOME",
-        "HF_ENDPOINT",   "HF_HUB_OFFLINE",      "HTTPS_PROXY",
-        "NO_PROXY",      "SSL_CERT_FILE",       "QUERN_LOG",
-        "QUERN_LIBMLXC", "QUERN_STRICT_DEVICES"};
+        "QUERN_CACHE",   "HF_HUB_CACHE",         "HF_HOME",
+        "HF_ENDPOINT",   "HF_HUB_OFFLINE",       "HTTPS_PROXY",
+        "NO_PROXY",      "SSL_CERT_FILE",        "QUERN_LOG",
+        "QUERN_LIBMLXC", "QUERN_STRICT_DEVICES", "QUERN_ISA"};
     describer d = {.config = cli->config, .each = each, .data = data};
     const qn_toml_entry *e;
     for (int i = 0; i < QN_FLAG_COUNT; i++)

@@ -4,6 +4,8 @@
  * understood is an error, a name that nobody reads gets a warning. */
 #include "cli.h"
 
+#include "base/cpu.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +43,17 @@ static qn_status check_library(const char *value)
 }
 #endif
 
+static qn_status check_isa(const char *value)
+{
+    qn_isa ignored;
+    return qn_isa_of_name(&ignored, value)
+               ? QN_OK
+               : qn_fail(QN_E_ARG,
+                         "%s: expected the name of an instruction set, such "
+                         "as avx2 or avx512-vnni",
+                         value);
+}
+
 static const struct variable {
     const char *name;
     qn_flag flag; /* that it stands for, or QN_FLAG_COUNT */
@@ -52,6 +65,7 @@ static const struct variable {
     {"QUERN_CONFIG", QN_FLAG_CONFIG, NULL},
     {"QUERN_LIBMLXC", QN_FLAG_COUNT, check_library},
     {"QUERN_STRICT_DEVICES", QN_FLAG_COUNT, check_bool},
+    {"QUERN_ISA", QN_FLAG_COUNT, check_isa},
     {"QUERN_CACHE", QN_FLAG_COUNT, no_check},
     {"QUERN_API_KEY", QN_FLAG_COUNT, no_check},
     {"QUERN_BUILD", QN_FLAG_COUNT, no_check},

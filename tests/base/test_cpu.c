@@ -187,6 +187,20 @@ static void test_hyperthreads_of_a_core_count_once(void **state)
     temp_dir_remove(root);
 }
 
+static void test_levels_have_names(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < QN_ISA_COUNT; isa++) {
+        qn_isa found = QN_ISA_COUNT;
+        assert_true(qn_isa_of_name(&found, qn_isa_name((qn_isa)isa)));
+        assert_int_equal(found, isa);
+    }
+    qn_isa kept = QN_ISA_NONE;
+    assert_false(qn_isa_of_name(&kept, "mmx"));
+    assert_false(qn_isa_of_name(&kept, ""));
+    assert_int_equal(kept, QN_ISA_NONE);
+}
+
 static void test_counts_are_in_range(void **state)
 {
     (void)state;
@@ -246,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_the_processor_has_a_name),
         cmocka_unit_test(test_hyperthreads_of_a_core_count_once),
         cmocka_unit_test(test_counts_are_in_range),
+        cmocka_unit_test(test_levels_have_names),
 #ifdef __linux__
         cmocka_unit_test(test_the_affinity_mask_counts),
 #endif

@@ -12,7 +12,7 @@ quern=${QUERN:-$root/build/quern}
 # shellcheck disable=SC2034 # for the tests
 tiny=$root/tests/vectors/cases/fixtures/models/tiny
 unset QUERN_THREADS QUERN_BACKEND QUERN_LOG QUERN_CONFIG QUERN_CACHE \
-    QUERN_LIBMLXC QUERN_STRICT_DEVICES QUERN_API_KEY NO_COLOR TERM \
+    QUERN_LIBMLXC QUERN_ISA QUERN_STRICT_DEVICES QUERN_API_KEY NO_COLOR TERM \
     HF_HUB_CACHE HF_HOME
 export HOME="$scratch"
 # A build with ThreadSanitizer would sleep for a second at every exit.

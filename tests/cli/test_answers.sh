@@ -61,6 +61,14 @@ check "another prompt uses its beginning" json \
 fails 4 "model: expected" run "$q4" abc --prompt-cache "$scratch/saved"
 fails 4 "kv_dtype: expected f32, found f16" \
     run "$tiny" abc --kv f32 --prompt-cache "$scratch/saved"
+if [ "$(uname -m)" = x86_64 ]; then
+    # What was computed with other instructions has other last bits.
+    QUERN_ISA=scalar
+    export QUERN_ISA
+    fails 4 "isa: expected scalar, found" \
+        run "$tiny" abc --prompt-cache "$scratch/saved"
+    unset QUERN_ISA
+fi
 fails 3 "no such file" run "$tiny" abc --prompt-cache "$scratch/nothing"
 head -c 300 "$scratch/saved" >"$scratch/cut"
 fails 4 "$scratch/cut" run "$tiny" abc --prompt-cache "$scratch/cut"

@@ -24,6 +24,8 @@ env_fails 2 "QUERN_LOG: loud: expected error, warn, info or debug" \
     QUERN_LOG=loud
 env_fails 2 "QUERN_STRICT_DEVICES: yes: expected 0 or 1" \
     QUERN_STRICT_DEVICES=yes
+env_fails 2 "QUERN_ISA: mmx: expected the name of an instruction set" \
+    QUERN_ISA=mmx
 env_fails 2 "/nowhere: cannot open" QUERN_CONFIG=/nowhere
 env_fails 2 "QUERN_LIBMLXC: /x/libmlxc.so: this build carries its own engine" \
     QUERN_LIBMLXC=/x/libmlxc.so
