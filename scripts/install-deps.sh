@@ -3,11 +3,12 @@
 # lacks (Debian 12; as root, or with a sudo that asks for no password).  Says
 # nothing when nothing is missing.
 #
-#   install-deps.sh [--check] [--dev] [--bench]
+#   install-deps.sh [--check] [--dev] [--bench] [--runtime]
 #
 #   --check   only look: print the command that would install what is missing
 #   --dev     also what `make format`, `make fuzz` and clang builds need
 #   --bench   also what the comparisons with other engines need
+#   --runtime only what a program that was built elsewhere needs to run
 #
 # Exit codes: 0 all is there; 1 something is missing (the one command that
 # installs it is on stdout); 2 usage.
@@ -15,14 +16,16 @@ set -eu
 
 check_only=0
 dev=0
+runtime=0
 
 for arg in "$@"; do
     case $arg in
     --check) check_only=1 ;;
     --dev) dev=1 ;;
     --bench) ;; # nothing besides today
+    --runtime) runtime=1 ;;
     -h | --help)
-        echo "usage: scripts/install-deps.sh [--check] [--dev] [--bench]"
+        echo "usage: scripts/install-deps.sh [--check] [--dev] [--bench] [--runtime]"
         exit 0
         ;;
     *)
@@ -65,8 +68,16 @@ fuzzer_runtime() {
     [ -e "$(clang -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]
 }
 
-find_missing() {
-    missing=
+find_for_running() {
+    shared_library libpcre2-8.so.0 libpcre2-8-0
+    shared_library libutf8proc.so.2 libutf8proc2
+    # serve, and get with the certificates that it asks hubs for.
+    shared_library libmicrohttpd.so.12 libmicrohttpd12
+    shared_library libcurl.so.4 libcurl4
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates
+}
+
+find_for_building() {
     program gcc gcc
     # The headers must compile as C++ too.
     program g++ g++
@@ -99,7 +110,15 @@ find_missing() {
         fuzzer_runtime || need libclang-rt-dev
         program shellcheck shellcheck
     fi
+}
 
+find_missing() {
+    missing=
+    if [ "$runtime" = 1 ]; then
+        find_for_running
+    else
+        find_for_building
+    fi
     missing=${missing# }
 }
 

@@ -15,6 +15,7 @@ ln -s "$model" "$work/model.gguf"
 ln -s "$model" "$scratch/.cache/quern/models/$(basename "$model")"
 ln -s "$tiny" "$work/model-dir"
 ln -s "$build" "$work/build"
+ln -s "$root/packaging" "$work/packaging"
 ln -s "$quern" "$scratch/bin/quern"
 
 # Installed, a library is found by pkg-config; here it is the build's.

@@ -140,6 +140,12 @@ check "no apt-get: exit 1" [ "$rc" -eq 1 ]
 check "no apt-get: names what is missing" \
     grep -q "missing: cmake libcmocka-dev" "$scratch/err"
 
+run_deps --runtime
+check "--runtime: the libraries of the program" \
+    grep -q "missing: libpcre2-8-0 libutf8proc2 libmicrohttpd12 libcurl4" \
+    "$scratch/err"
+check "--runtime: nothing to build with" not grep -q cmake "$scratch/err"
+
 run_deps --bogus
 check "unknown argument: exit 2" [ "$rc" -eq 2 ]
 
