@@ -9,9 +9,9 @@
 #include "server/protocol.h"
 
 static const qn_api_protocol *const protocols[] = {
-    &qn_api_chat,          &qn_api_completions, &qn_api_messages,
-    &qn_api_count_tokens,  &qn_api_tokenize,    &qn_api_detokenize,
-    &qn_api_apply_template};
+    &qn_api_chat,           &qn_api_completions, &qn_api_messages,
+    &qn_api_count_tokens,   &qn_api_tokenize,    &qn_api_detokenize,
+    &qn_api_apply_template, &qn_api_embeddings};
 enum { PROTOCOLS = sizeof protocols / sizeof *protocols };
 
 static const qn_api_head head = {.created = 1,
@@ -34,6 +34,7 @@ static const qn_api_model *tiny(void)
         FUZZ_CHECK(!quern_model_load(&model, path, &options, &error));
     m.model = model;
     m.ctx = 256;
+    m.pooling = QUERN_POOLING_MEAN;
     return &m;
 }
 
@@ -104,6 +105,16 @@ static void check_call(const qn_api_protocol *p, qn_api_call *call)
     qn_api_error error = {0};
     if (!p->prepare(call, tiny(), &head, &error)) {
         check_error(&error, p->style);
+        return;
+    }
+    if (call->kind == QN_API_EMBED) {
+        float zeros[2] = {0};
+        const quern_embeddings made = {zeros, 1, 2, 3};
+        qn_buf text = QN_BUF_INIT;
+        FUZZ_CHECK(call->input_count);
+        p->embeddings(&text, call, &head, &made);
+        check_json(qn_buf_str(&text));
+        qn_buf_free(&text);
         return;
     }
     if (call->kind == QN_API_ANSWERED) {

@@ -822,6 +822,10 @@ typedef struct quern_embed_options {
     int normalize; /* to length 1: 1, 0, or -1: as the model's files say */
     int dim;       /* only so many numbers of each, before that; 0: all */
     bool truncate; /* cut what is too long, which else is an error */
+    /* The texts are queries, for which the model is told what to look for, in
+     * its own form ("Instruct: ...\nQuery:"); NULL: they are as they are.
+     * QUERN_E_UNSUPPORTED where a model's files know no such form. */
+    const char *instruction;
 } quern_embed_options;
 
 void quern_embed_options_init(quern_embed_options *options);

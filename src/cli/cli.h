@@ -183,6 +183,9 @@ int qn_cli_pull(qn_cli *cli, const char *ref);
 /* Bytes of memory that a model may have here, as `quern fit` counts them. */
 uint64_t qn_usable_memory(void);
 
+/* What --pooling says (embed.c). */
+quern_pooling qn_cli_pooling(const qn_arg *arg);
+
 /* ---- requests (request.c) ---- */
 
 /* UTF-8 without NUL bytes, or QN_E_ARG. */

@@ -163,7 +163,7 @@ static int print_floats(const qn_cli *cli, const quern_embeddings *e)
     return qn_out_buffer(cli, &out);
 }
 
-static quern_pooling pooling_of(const qn_arg *arg)
+quern_pooling qn_cli_pooling(const qn_arg *arg)
 {
     for (int p = QUERN_POOLING_MEAN; p <= QUERN_POOLING_LAST; p++)
         if (arg->given &&
@@ -230,7 +230,7 @@ static int run(qn_cli *cli, quern_model *model, const texts *t)
     const qn_arg *format = &flag[QN_FLAG_VECTOR_FORMAT];
     quern_embed_options options;
     quern_embed_options_init(&options);
-    options.pooling = pooling_of(&flag[QN_FLAG_POOLING]);
+    options.pooling = qn_cli_pooling(&flag[QN_FLAG_POOLING]);
     options.dim = flag[QN_FLAG_VECTOR_DIM].given
                       ? (int)flag[QN_FLAG_VECTOR_DIM].whole
                       : 0;

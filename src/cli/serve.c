@@ -219,6 +219,7 @@ static void set_config(serve *v)
     if (level->given)
         qn_log_level_of(level->text, &c->log_level);
     c->log_file = file->given ? file->text : NULL;
+    c->pooling = qn_cli_pooling(flag_of(v, QN_FLAG_POOLING));
     c->shared_cache = flag_of(v, QN_FLAG_SHARED_CACHE)->on;
     set_limits(v);
 }

@@ -115,6 +115,41 @@ static qn_status take_limit(qn_embedder *out, const qn_json *root,
     return qn_fail_where(status, "%s/sentence_bert_config.json", dir);
 }
 
+/* "Instruct: what to look for\nQuery:" in its parts. */
+static void take_prompt(qn_embedder *out, qn_str text)
+{
+    static const char *const openings[] = {"Instruct: ", "<instruct>"};
+    const char *end = memrchr(text.data, '\n', text.size);
+    size_t after = end ? text.size - (size_t)(end - text.data) : 0;
+    for (size_t i = 0; end && i < sizeof openings / sizeof *openings; i++) {
+        size_t before = strlen(openings[i]);
+        if (text.size - after < before || after >= sizeof out->query_after ||
+            memcmp(text.data, openings[i], before) != 0 ||
+            memchr(end, 0, after))
+            continue;
+        memcpy(out->query_before, openings[i], before + 1);
+        memcpy(out->query_after, end, after);
+        out->query_after[after] = 0;
+    }
+}
+
+/* Texts that are put in front of others, by name: the one for queries shows the
+ * form of instructions. */
+static qn_status take_prompts(qn_embedder *out, const qn_json *root,
+                              const char *dir)
+{
+    const qn_json *prompts = qn_json_get(root, "prompts");
+    (void)dir;
+    for (uint32_t i = 0;
+         prompts && prompts->type == QN_JSON_T_OBJECT && i < prompts->count;
+         i++) {
+        qn_str text;
+        if (qn_json_as_str(&prompts->items[i], &text) && text.size)
+            take_prompt(out, text);
+    }
+    return QN_OK;
+}
+
 static const struct {
     const char *name;
     qn_status (*take)(qn_embedder *, const qn_json *, const char *);
@@ -122,6 +157,7 @@ static const struct {
     {"modules.json", take_modules},
     {"1_Pooling/config.json", take_pooling},
     {"sentence_bert_config.json", take_limit},
+    {"config_sentence_transformers.json", take_prompts},
 };
 enum { FILES = sizeof files / sizeof *files };
 
@@ -325,12 +361,35 @@ static int limit_of(const quern_model *m)
     return own && own < limit ? own : limit;
 }
 
+/* The ids of a query behind its instruction. */
+static qn_status encode_query(const quern_model *m,
+                              const quern_embed_input *input,
+                              const char *instruction, qn_ids *out)
+{
+    qn_buf text = QN_BUF_INIT;
+    qn_buf_add_text(&text, m->embedder.query_before);
+    qn_buf_add_text(&text, instruction);
+    qn_buf_add_text(&text, m->embedder.query_after);
+    qn_buf_add(&text, input->text, input->size);
+    qn_status status = qn_buf_status(&text);
+    if (!status)
+        status = qn_model_encode(m, out, qn_buf_str(&text),
+                                 QN_ENCODE_ADD_SPECIAL, NULL);
+    qn_buf_free(&text);
+    return status;
+}
+
 /* The ids of a text, with the token behind it that last-token pooling reads. */
 static qn_status encode(const quern_model *m, const quern_embed_input *input,
-                        quern_pooling pooling, qn_ids *out)
+                        const char *instruction, quern_pooling pooling,
+                        qn_ids *out)
 {
     qn_status status = QN_OK;
-    if (input->text)
+    if (instruction && !input->text)
+        status = qn_fail(QN_E_ARG, "instruction: expected texts, found ids");
+    else if (instruction)
+        status = encode_query(m, input, instruction, out);
+    else if (input->text)
         status = qn_model_encode(m, out, (qn_str){input->text, input->size},
                                  QN_ENCODE_ADD_SPECIAL, NULL);
     for (size_t i = 0; !input->text && i < input->id_count && !status; i++)
@@ -384,6 +443,9 @@ static qn_status check(const quern_model *m, const quern_embed_options *o,
     if (o->dim < 0 || o->dim > width)
         return qn_fail(QN_E_ARG, "dim: expected 1..%d, found %d", width,
                        o->dim);
+    if (o->instruction && !*m->embedder.query_before)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "instruction: the model's files know no form of it");
     if (!count)
         return qn_fail(QN_E_ARG, "there is no text");
     return QN_OK;
@@ -409,7 +471,7 @@ static qn_status embed(quern_model *m, const quern_embed_input *inputs,
     qn_status status = ids && pieces && all.out ? QN_OK : QN_E_NOMEM;
     int64_t tokens = 0;
     for (size_t i = 0; i < count && !status; i++) {
-        status = encode(m, &inputs[i], all.pooling, &ids[i]);
+        status = encode(m, &inputs[i], o->instruction, all.pooling, &ids[i]);
         if (!status)
             status = fit(m, o->truncate, &ids[i]);
         if (status)

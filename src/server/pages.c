@@ -69,8 +69,9 @@ static void write_quantization(qn_json_writer *w, const char *text)
     qn_json_write_object_end(w);
 }
 
-static void write_capabilities(qn_json_writer *w, const quern_info *info)
+static void write_capabilities(qn_json_writer *w, const qn_server *s)
 {
+    const quern_info *info = &s->info;
     bool reasons = info->chat_template &&
                    (strstr(info->chat_template, "<think>") ||
                     strstr(info->chat_template, "enable_thinking") ||
@@ -80,7 +81,7 @@ static void write_capabilities(qn_json_writer *w, const quern_info *info)
         qn_json_write_text(w, "completion");
     if (info->has_chat_template)
         qn_json_write_text(w, "chat");
-    if (info->pooling)
+    if (info->pooling || s->config.pooling)
         qn_json_write_text(w, "embeddings");
     if (reasons)
         qn_json_write_text(w, "reasoning");
@@ -101,7 +102,7 @@ static void write_model(qn_json_writer *w, const qn_server *s)
     write_quantization(w, info->quantization);
     write_int(w, "size_bytes", (int64_t)info->weight_bytes);
     qn_json_write_key(w, "capabilities");
-    write_capabilities(w, info);
+    write_capabilities(w, s);
     write_text(w, "state", "loaded");
     qn_json_write_object_end(w);
 }

@@ -88,6 +88,7 @@ typedef struct qn_api_model {
     int64_t ctx;                /* tokens of a sequence */
     int64_t default_max_tokens; /* --default-max-tokens */
     bool drafts;                /* loaded with speculation */
+    quern_pooling pooling;      /* --pooling */
     /* Of requests that leave them out, as flags of the server say; NULL: the
      * model's own, with the profile's in place. */
     const quern_sampling *sampling;
@@ -223,7 +224,8 @@ extern const qn_api_protocol qn_api_completions; /* openai_completions.c */
 extern const qn_api_protocol qn_api_flush;       /* flush.c */
 extern const qn_api_protocol qn_api_messages;    /* anthropic.c */
 extern const qn_api_protocol qn_api_count_tokens;
-extern const qn_api_protocol qn_api_tokenize; /* inspect.c */
+extern const qn_api_protocol qn_api_embeddings; /* embeddings.c */
+extern const qn_api_protocol qn_api_tokenize;   /* inspect.c */
 extern const qn_api_protocol qn_api_detokenize;
 extern const qn_api_protocol qn_api_apply_template;
 

@@ -457,6 +457,7 @@ static void learn_model(qn_server *s)
                             .ctx = s->info.ctx,
                             .default_max_tokens = c->default_max_tokens,
                             .drafts = c->drafts,
+                            .pooling = c->pooling,
                             .sampling = &s->defaults.sampling};
 }
 

@@ -43,6 +43,7 @@ typedef struct qn_server_config {
     bool strict_model, strict_fields, metrics_open, compat_mlx_lm;
     bool drafts;       /* the model is loaded with speculation */
     bool shared_cache; /* keys have prompts from each other */
+    quern_pooling pooling;
     int64_t default_max_tokens;
     int parallel, key_parallel, max_queue;
     double queue_timeout, request_timeout; /* 0: none */

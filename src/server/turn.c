@@ -2,6 +2,7 @@
 #include "turn.h"
 
 #include "base/alloc.h"
+#include "embeddings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -399,7 +400,7 @@ static void embed(qn_turn *t)
     if (t->good)
         t->route->protocol->embeddings(&t->made, call, &t->head, &made);
     else
-        qn_api_fail_runtime(&t->error, &error);
+        qn_embeddings_fail(&t->error, &error);
     quern_embeddings_free(&made);
 }
 

@@ -738,6 +738,68 @@ def logs():
     run(TINY, "--port", "0", "--log-file", "/nowhere/log", code=1)
 
 
+# ---- other protocols ----
+
+def post(where, **body):
+    return {"method": "POST", "path": where, "json": body,
+            "headers": {"Content-Type": "application/json"}}
+
+
+@test("pooling")
+def vectors():
+    body = {"input": ["a", "b"], "encoding_format": "base64"}
+    with Server() as s:
+        a = s.ask(post("/v1/embeddings", **body))
+        need(a.status == 400 and a.json()["error"]["param"] == "model", a.body)
+        need("embeddings" not in s.ask(get("/v1/models/tiny")).json()
+             ["capabilities"], "it can")
+    made = []
+    for flags in (["--pooling", "mean"], ["--pooling", "last"]):
+        with Server(*flags) as s:
+            made.append(s.ask(post("/v1/embeddings", **body)).json()["data"])
+            need("embeddings" in s.ask(get("/v1/models/tiny")).json()
+                 ["capabilities"], "it can't")
+            a = s.ask(post("/v1/embeddings", input=["a", "word " * 400]))
+            need(code_of(a) == "context_length_exceeded" and
+                 a.json()["error"]["param"] == "input[1]", a.body)
+            a = s.ask(post("/v1/embeddings", input="a", instruction="find"))
+            need(a.status == 400 and
+                 a.json()["error"]["param"] == "instruction", a.body)
+    need(made[0] != made[1], "--pooling")
+
+
+@test()
+def breakpoints_of_the_cache():
+    """What a pin holds is counted as stored once, and then as read."""
+    text = {"type": "text", "text": "remember this well " * 5,
+            "cache_control": {"type": "ephemeral"}}
+
+    def usage(s, question, **more):
+        a = s.ask(post("/v1/messages", max_tokens=2, system=[text],
+                       messages=[{"role": "user", "content": question}],
+                       **more))
+        need(a.status == 200, a.body)
+        u = a.json()["usage"]
+        counted = s.ask(post("/v1/messages/count_tokens", system=[text],
+                             messages=[{"role": "user", "content": question}]))
+        need(sum(u.values()) - u["output_tokens"] ==
+             counted.json()["input_tokens"], (u, counted.body))
+        return u
+    with Server() as s:
+        first, second = usage(s, "one"), usage(s, "two")
+        need(first["cache_creation_input_tokens"] > 10 and
+             not first["cache_read_input_tokens"], first)
+        need(second["cache_read_input_tokens"] >=
+             first["cache_creation_input_tokens"] and
+             not second["cache_creation_input_tokens"], (first, second))
+        off = usage(s, "one", cache_prompt=False)
+        need(not off["cache_creation_input_tokens"] and
+             not off["cache_read_input_tokens"], off)
+    with Server("--prefix-cache", "0") as s:
+        off = usage(s, "one")
+        need(not off["cache_creation_input_tokens"], off)
+
+
 # ---- all ----
 
 def main():

@@ -328,9 +328,46 @@ static void test_a_model_for_text_needs_a_pooling(void **state)
     qn_free(path);
 }
 
+/* Qwen3-Embedding's file, and one whose prompts are no instructions. */
+static const char instructed[] =
+    "{\"prompts\":{\"query\":\"Instruct: a red\\nb\",\"document\":\"\"}}";
+static const char fixed[] = "{\"prompts\":{\"query\":\"query: \",\"x\":1}}";
+
+static void test_an_instruction_has_the_models_form(void **state)
+{
+    (void)state;
+    char *dir = temp_dir_new(), *path = make(dir, mean, all_modules);
+    temp_write_text(dir, "config_sentence_transformers.json", instructed);
+    quern_model *m = load(path, 0);
+    quern_embed_options o;
+    quern_embed_options_init(&o);
+    static const char *const whole[] = {"Instruct: blue\nbhouse"};
+    static const char *const query[] = {"house"};
+    quern_embeddings expected = embed(m, whole, 1, &o);
+    o.instruction = "blue";
+    quern_embeddings found = embed(m, query, 1, &o);
+    assert_int_equal(found.tokens, expected.tokens);
+    assert_memory_equal(found.data, expected.data, WIDTH * sizeof(float));
+    quern_embeddings_free(&found);
+    quern_embeddings_free(&expected);
+    const int32_t ids[] = {2, 4, 3};
+    const quern_embed_input of_ids = {.ids = ids, .id_count = 3};
+    assert_int_equal(quern_embed(m, &of_ids, 1, &o, &found, NULL), QUERN_E_ARG);
+    quern_model_free(m);
+    temp_write_text(dir, "config_sentence_transformers.json", fixed);
+    m = load(path, 0);
+    const quern_embed_input text = {.text = "a", .size = 1};
+    assert_int_equal(quern_embed(m, &text, 1, &o, &found, NULL),
+                     QUERN_E_UNSUPPORTED);
+    quern_model_free(m);
+    qn_free(path);
+    temp_dir_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_instruction_has_the_models_form),
         cmocka_unit_test(test_a_vector_does_not_depend_on_other_texts),
         cmocka_unit_test(test_files_say_how_vectors_are_made),
         cmocka_unit_test(test_options_win),
