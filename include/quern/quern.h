@@ -254,7 +254,8 @@ typedef struct quern_model quern_model;
 
 typedef enum quern_dtype {
     /* Activations: float32 on the CPU, rounded to integers of 12 to 15
-     * bits, with a scale for each 32, where they meet packed weights.  Cache: float16. */
+     * bits, with a scale for each 32, where they meet packed weights.  Cache:
+     * float16. */
     QUERN_DTYPE_AUTO,
     QUERN_DTYPE_F32,
     QUERN_DTYPE_F16,
@@ -787,6 +788,23 @@ void quern_job_free(quern_job *job);
 /* Of all jobs of a model: those that are computed, and those that wait. */
 void quern_model_jobs(const quern_model *model, size_t *running,
                       size_t *waiting);
+
+/* What a model's steps took so far: [0] those with pieces of prompts, [1] the
+ * others.  Bucket i has those up to quern_step_bounds()[i] seconds that no
+ * bucket before it has, the last one the longer ones; likewise for the
+ * sequences of a step, up to 1, 2, 4, 8, 16, 32, 64. */
+enum { QUERN_STEP_BUCKETS = 15, QUERN_ROW_BUCKETS = 8 };
+typedef struct quern_steps {
+    uint64_t count[2];
+    double seconds[2];
+    uint64_t buckets[2][QUERN_STEP_BUCKETS];
+    uint64_t rows; /* of all steps together */
+    uint64_t row_buckets[QUERN_ROW_BUCKETS];
+} quern_steps;
+
+/* 0.001, 0.0025, 0.005, 0.01 and so on, 10 and 60. */
+const double *quern_step_bounds(void);
+void quern_model_steps(const quern_model *model, quern_steps *out);
 
 /* What a model keeps (options.prefix_cache). */
 typedef struct quern_prefix_stats {

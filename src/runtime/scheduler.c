@@ -280,6 +280,29 @@ static void note_time(qn_scheduler *s, size_t count, double seconds)
     s->token_seconds = before > 0 ? 0.5 * (before + one) : one;
 }
 
+const double qn_step_bounds[QUERN_STEP_BUCKETS - 1] = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60};
+
+/* A row with more tokens than it wants logits of has a piece of a prompt. */
+static void count_step(qn_scheduler *s, size_t count, double seconds)
+{
+    int phase = 1, bucket = 0, rows = 0;
+    for (size_t i = 0; i < count; i++)
+        if ((int64_t)s->feeds[i].count > s->who[i]->wanted)
+            phase = 0;
+    while (bucket < QUERN_STEP_BUCKETS - 1 && seconds > qn_step_bounds[bucket])
+        bucket++;
+    while (rows < QUERN_ROW_BUCKETS - 1 && count > (size_t)1 << rows)
+        rows++;
+    pthread_mutex_lock(&s->lock);
+    s->steps.count[phase]++;
+    s->steps.seconds[phase] += seconds;
+    s->steps.buckets[phase][bucket]++;
+    s->steps.rows += count;
+    s->steps.row_buckets[rows]++;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* The next step: what each needs, then more of prompts as far as the chunk
  * allows, those that came first at first. */
 static size_t plan(qn_scheduler *s)
@@ -369,10 +392,12 @@ static void take_step(qn_scheduler *s)
     s->stalled = !count && s->count;
     if (!count)
         return;
-    double begin = s->step_seconds > 0 ? qn_now() : 0;
+    double begin = qn_now();
     qn_status status = qn_sessions_compute(s->feeds, count);
+    double seconds = qn_now() - begin;
     if (s->step_seconds > 0 && !status)
-        note_time(s, count, qn_now() - begin);
+        note_time(s, count, seconds);
+    count_step(s, count, seconds);
     if (status && count > 1) {
         rebuild_all(s, count, status);
         return;
@@ -533,6 +558,13 @@ qn_status qn_scheduler_call(qn_scheduler *s, qn_status (*work)(void *data),
     if (call.done && status)
         qn_error_restore(&call.error);
     return status;
+}
+
+void qn_scheduler_steps(qn_scheduler *s, quern_steps *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->steps;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void qn_scheduler_load(qn_scheduler *s, size_t *running, size_t *waiting)

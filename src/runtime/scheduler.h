@@ -64,8 +64,9 @@ typedef struct qn_scheduler {
     pthread_cond_t work;
     pthread_t thread;
     bool started, ending;
-    bool borrowed; /* a caller computes instead of the thread */
-    bool waits;    /* the thread has nothing to do */
+    quern_steps steps; /* so far; with the lock */
+    bool borrowed;     /* a caller computes instead of the thread */
+    bool waits;        /* the thread has nothing to do */
     qn_row *first_waiting, **last_waiting; /* first come, first served */
     size_t waiting, limited;               /* jobs that wait, that run */
     qn_call *calls;
@@ -100,6 +101,9 @@ void qn_scheduler_wake(qn_scheduler *scheduler);
  * what computes and is no sequence.  Returns its status, with its error. */
 qn_status qn_scheduler_call(qn_scheduler *scheduler,
                             qn_status (*work)(void *data), void *data);
+/* What its steps took. */
+extern const double qn_step_bounds[QUERN_STEP_BUCKETS - 1];
+void qn_scheduler_steps(qn_scheduler *scheduler, quern_steps *out);
 /* Jobs that run and that wait. */
 void qn_scheduler_load(qn_scheduler *scheduler, size_t *running,
                        size_t *waiting);

@@ -334,6 +334,18 @@ quern_status quern_submit_n(quern_job **out, size_t count, quern_model *model,
     return qn_give(error, status);
 }
 
+const double *quern_step_bounds(void)
+{
+    return qn_step_bounds;
+}
+
+void quern_model_steps(const quern_model *model, quern_steps *out)
+{
+    /* The lock is the scheduler's own business. */
+    quern_model *m = (quern_model *)(uintptr_t)model;
+    qn_scheduler_steps(&m->scheduler, out);
+}
+
 /* ---- what is kept, from outside ---- */
 
 void quern_model_prefixes(quern_model *model, quern_prefix_stats *out)

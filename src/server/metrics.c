@@ -132,6 +132,47 @@ static void add_histograms(qn_buf *out, const qn_metrics *m)
         add_histogram(out, rows[i].name, rows[i].help, &m->timings[i]);
 }
 
+/* Of steps with pieces of prompts, and of the others. */
+static void add_steps(qn_buf *out, const quern_steps *s)
+{
+    static const char *const phases[] = {"prefill", "decode"};
+    const double *limits = quern_step_bounds();
+    add_head(out, "step_seconds", "histogram", "A step of the model.");
+    for (int p = 0; p < 2; p++) {
+        uint64_t sum = 0;
+        for (int i = 0; i < QUERN_STEP_BUCKETS - 1; i++) {
+            sum += s->buckets[p][i];
+            qn_buf_printf(out,
+                          "quern_step_seconds_bucket{phase=\"%s\",le=\"%g\"} "
+                          "%llu\n",
+                          phases[p], limits[i], (unsigned long long)sum);
+        }
+        qn_buf_printf(out,
+                      "quern_step_seconds_bucket{phase=\"%s\",le=\"+Inf\"} "
+                      "%llu\nquern_step_seconds_sum{phase=\"%s\"} %.6f\n"
+                      "quern_step_seconds_count{phase=\"%s\"} %llu\n",
+                      phases[p], (unsigned long long)s->count[p], phases[p],
+                      s->seconds[p], phases[p],
+                      (unsigned long long)s->count[p]);
+    }
+}
+
+static void add_rows(qn_buf *out, const quern_steps *s)
+{
+    uint64_t sum = 0, all = s->count[0] + s->count[1];
+    add_head(out, "batch_rows", "histogram", "Sequences of a step.");
+    for (int i = 0; i < QUERN_ROW_BUCKETS - 1; i++) {
+        sum += s->row_buckets[i];
+        qn_buf_printf(out, "quern_batch_rows_bucket{le=\"%d\"} %llu\n", 1 << i,
+                      (unsigned long long)sum);
+    }
+    qn_buf_printf(out,
+                  "quern_batch_rows_bucket{le=\"+Inf\"} %llu\n"
+                  "quern_batch_rows_sum %llu\nquern_batch_rows_count %llu\n",
+                  (unsigned long long)all, (unsigned long long)s->rows,
+                  (unsigned long long)all);
+}
+
 static void add_tier(qn_buf *out, const char *name, const char *type,
                      const char *help, uint64_t value)
 {
@@ -177,4 +218,6 @@ void qn_metrics_write(qn_buf *out, const qn_metrics *m, const qn_gauges *g)
     add_counters(out, m);
     add_gauges(out, g);
     add_histograms(out, m);
+    add_steps(out, &g->steps);
+    add_rows(out, &g->steps);
 }

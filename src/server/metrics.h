@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "base/map.h"
 
+#include <quern/quern.h>
+
 /* name, help */
 #define QN_COUNTERS(X)                                                         \
     X(PROMPT_TOKENS, "prompt_tokens", "Tokens of prompts.")                    \
@@ -21,7 +23,8 @@
     X(QUEUE, "queue", "Waiting for a turn.")                                   \
     X(TTFT, "ttft", "From the request to the first token.")                    \
     X(INTER_TOKEN, "inter_token", "Between two tokens of an answer.")          \
-    X(REQUEST, "request", "From the request to the end of the reply.")
+    X(REQUEST, "request", "From the request to the end of the reply.")         \
+    X(GRAMMAR_MASK, "grammar_mask", "Finding the tokens that may come next.")
 
 typedef enum qn_counter {
 #define X(id, ...) QN_COUNTER_##id,
@@ -58,6 +61,7 @@ typedef struct qn_gauges {
     uint64_t prefix_bytes, prefix_entries, prefix_evictions; /* in memory */
     bool loaded;
     const char *release, *backend;
+    quern_steps steps;
 } qn_gauges;
 
 qn_status qn_metrics_init(qn_metrics *m);

@@ -184,6 +184,8 @@ void qn_page_metrics(qn_server *s, qn_exchange *x, qn_str id)
     (void)id;
     if (s->model)
         quern_model_prefixes(s->model, &kept);
+    if (s->model)
+        quern_model_steps(s->model, &gauges.steps);
     gauges.prefix_bytes = kept.bytes;
     gauges.prefix_entries = kept.entries;
     gauges.prefix_evictions = kept.evictions;

@@ -356,6 +356,42 @@ static void test_a_draft_needs_the_same_vocabulary(void **state)
 
 /* ---- pulling ---- */
 
+static void test_steps_are_counted(void **state)
+{
+    (void)state;
+    quern_options options;
+    quern_options_init(&options);
+    options.prefill_chunk = 5;
+    quern_model *m = load(tiny, &options);
+    quern_request r;
+    quern_job *job;
+    quern_steps steps;
+    quern_result result;
+    quern_model_steps(m, &steps);
+    assert_int_equal(steps.count[0] + steps.count[1], 0);
+    make_request(&r, m, 1);
+    r.ignore_eos = true;
+    r.max_tokens = 4;
+    check_quern(quern_submit(&job, m, NULL, &r, &error));
+    check_quern(quern_job_result(job, &result, &error));
+    quern_model_steps(m, &steps);
+    /* Pieces of five, the last of which may be one token; three more tokens
+     * come from a step each. */
+    assert_in_range(steps.count[0], r.id_count / 5, (r.id_count + 4) / 5);
+    assert_int_equal(steps.count[0] + steps.count[1], (r.id_count + 4) / 5 + 3);
+    assert_int_equal(steps.rows, steps.count[0] + steps.count[1]);
+    assert_int_equal(steps.row_buckets[0], steps.rows);
+    uint64_t sum = 0;
+    for (int i = 0; i < QUERN_STEP_BUCKETS; i++)
+        sum += steps.buckets[0][i] + steps.buckets[1][i];
+    assert_int_equal(sum, steps.rows);
+    assert_true(steps.seconds[0] > 0);
+    assert_true(quern_step_bounds()[0] > 0);
+    quern_result_free(&result);
+    quern_job_free(job);
+    quern_model_free(m);
+}
+
 static void test_events_are_pulled(void **state)
 {
     (void)state;
@@ -607,6 +643,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_guessed_above_so_many_rows),
         cmocka_unit_test(test_prompts_are_cut_so_that_steps_are_short),
         cmocka_unit_test(test_a_draft_needs_the_same_vocabulary),
+        cmocka_unit_test(test_steps_are_counted),
         cmocka_unit_test(test_events_are_pulled),
         cmocka_unit_test(test_a_job_that_nobody_reads_pauses),
         cmocka_unit_test(test_jobs_are_cancelled),
