@@ -46,11 +46,17 @@ static double real(const serve *v, qn_flag flag, double fallback)
 
 /* ---- checks ---- */
 
+/* Whether others may reach the server. */
+static bool is_open(const serve *v)
+{
+    return v->config.keys.count || v->config.key_file ||
+           flag_of(v, QN_FLAG_ALLOW_UNAUTHENTICATED)->on;
+}
+
 static qn_status check_hosts(const serve *v)
 {
     const qn_arg *host = flag_of(v, QN_FLAG_HOST);
-    bool open = v->config.keys.count || v->config.key_file ||
-                flag_of(v, QN_FLAG_ALLOW_UNAUTHENTICATED)->on;
+    bool open = is_open(v);
     for (size_t i = 0; i < host->list_count; i++) {
         const char *name = host->list[i];
         if (!qn_listen_is_address(name))
@@ -222,6 +228,7 @@ static void set_config(serve *v)
     c->pooling = qn_cli_pooling(flag_of(v, QN_FLAG_POOLING));
     c->shared_cache = flag_of(v, QN_FLAG_SHARED_CACHE)->on;
     set_limits(v);
+    v->config.open = is_open(v);
 }
 
 static qn_status read_flags(serve *v)

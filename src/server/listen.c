@@ -180,7 +180,22 @@ qn_status qn_listen(qn_listeners *out, const char *const *hosts, size_t count,
 
 /* ---- service managers ---- */
 
-qn_status qn_listen_inherited(qn_listeners *out, bool *found)
+/* Whether only this machine reaches a socket. */
+static bool is_local_socket(int fd)
+{
+    char host[NI_MAXHOST];
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &size))
+        return false;
+    if (address.ss_family == AF_UNIX)
+        return true;
+    return !getnameinfo((struct sockaddr *)&address, size, host, sizeof host,
+                        NULL, 0, NI_NUMERICHOST) &&
+           qn_listen_is_local(host);
+}
+
+qn_status qn_listen_inherited(qn_listeners *out, bool open, bool *found)
 {
     enum { FIRST = 3 };
     const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
@@ -196,6 +211,12 @@ qn_status qn_listen_inherited(qn_listeners *out, bool *found)
             fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
             return qn_fail(QN_E_ARG, "LISTEN_FDS: descriptor %d: %s", fd,
                            strerror(errno));
+        if (!open && !is_local_socket(fd))
+            return qn_fail(QN_E_ARG,
+                           "LISTEN_FDS: others could use this server by "
+                           "descriptor %d; give an --api-key or "
+                           "--allow-unauthenticated",
+                           fd);
         add(out, "localhost", fd);
     }
     return QN_OK;

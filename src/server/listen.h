@@ -29,8 +29,9 @@ bool qn_listen_is_address(const char *host);
 qn_status qn_listen(qn_listeners *out, const char *const *hosts, size_t count,
                     int port);
 /* What a service manager has opened (LISTEN_FDS); *found tells whether there is
- * something. */
-qn_status qn_listen_inherited(qn_listeners *out, bool *found);
+ * something.  QN_E_ARG when others reach it and the server is not `open` to
+ * them. */
+qn_status qn_listen_inherited(qn_listeners *out, bool open, bool *found);
 void qn_listeners_close(qn_listeners *listeners);
 
 /* Tells a service manager (NOTIFY_SOCKET), if there is one. */

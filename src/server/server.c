@@ -490,7 +490,8 @@ static void on_loaded(qn_task *task)
 static qn_status bind_all(qn_server *s)
 {
     bool inherited;
-    qn_status status = qn_listen_inherited(&s->listeners, &inherited);
+    qn_status status =
+        qn_listen_inherited(&s->listeners, s->config.open, &inherited);
     if (!status && !inherited)
         status = qn_listen(&s->listeners, s->config.hosts, s->config.host_count,
                            s->config.port);

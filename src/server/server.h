@@ -34,6 +34,7 @@ typedef struct qn_server_config {
     int max_connections;
     qn_httpd_limits limits;
 
+    bool open;    /* others may reach it: there are keys, or none are wanted */
     qn_keys keys; /* of flags and the environment; copied */
     const char *key_file;
     /* NULL-terminated. */

@@ -671,6 +671,27 @@ def activation():
 TESTS.append(activation)
 
 
+def activation_for_others():
+    """Without keys, no socket is taken that others reach."""
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        keep = os.dup(listener.fileno())
+
+        def before():
+            os.dup2(keep, 3)
+            os.set_inheritable(3, True)
+        done = subprocess.run(
+            ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", QUERN, "serve", TINY],
+            env=environment(LISTEN_FDS="1"), stderr=subprocess.PIPE,
+            preexec_fn=before, close_fds=False, stdin=subprocess.DEVNULL,
+            timeout=60)
+        os.close(keep)
+    need(done.returncode == 2, done)
+    need(b"--api-key" in done.stderr, done)
+
+
+TESTS.append(activation_for_others)
+
+
 @test("header-timeout", "body-timeout", "write-timeout")
 def slow_clients():
     wordy = scripted("x" * 4000)
