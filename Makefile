@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-embeddings bench-overhead bench-gemm bench-kv bench-text fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-embeddings bench-overhead bench-gemm bench-kv bench-text bench-convert fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -109,6 +109,10 @@ bench-text: build
 	cmake --build $(BUILD) --target quern-bench-text
 	venv=$$(scripts/venv.sh) && model=$$(scripts/fetch-model.sh) && \
 	  "$$venv/bin/python" bench/text.py --build $(BUILD) --model "$$model"
+
+# The memory of quern convert for a model of 2 GB, beside its bound; 6 GB of disk.
+bench-convert: build
+	python3 bench/convert.py --build $(BUILD)
 
 bench-overhead: build
 	@scripts/install-deps.sh --bench

@@ -126,20 +126,12 @@ static qn_status check_exact(const qn_origin *s)
 
 /* ---- after writing ---- */
 
-/* Loads what was written, its arrays as they lie in the files: no copies. */
-static qn_status audit(const qn_origin *s, const char *path)
+/* Loads what was written, without the values. */
+static qn_status audit(const char *path)
 {
-    quern_options options;
-    quern_model *model;
     quern_error error;
-    quern_options_init(&options);
-    options.dtype = s->floats == QN_ST_BF16  ? QUERN_DTYPE_BF16
-                    : s->floats == QN_ST_F16 ? QUERN_DTYPE_F16
-                                             : QUERN_DTYPE_F32;
-    if (!quern_model_load(&model, path, &options, &error)) {
-        quern_model_free(model);
+    if (!qn_model_audit(path, &error))
         return QN_OK;
-    }
     /* The classes are in the same order. */
     qn_status status = qn_fail((qn_status)error.status,
                                "the result can't be loaded: %s", error.message);
@@ -274,7 +266,7 @@ static qn_status run(job *j, qn_buf *head, const char *source,
     if (!status)
         status = is_gguf(o) ? write_file(j, head) : write_directory(j);
     if (!status && !o->unchecked)
-        status = audit(&j->source, j->place.work);
+        status = audit(j->place.work);
     return status ? status : qn_place_commit(&j->place);
 }
 

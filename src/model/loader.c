@@ -283,12 +283,32 @@ static void give_back(const qn_weight *w)
         qn_file_dont_need(w->file, offset_of(w), w->data.size);
 }
 
+/* One zero, seen as an array of this shape. */
+static qn_status hollow_array(const qn_loader *loader, mlx_array *out,
+                              const int *shape, int ndim, mlx_dtype dtype)
+{
+    mlx_array zero = mlx_array_new_float32(0);
+    qn_status status = qn_engine_made(zero.ctx);
+    if (!status)
+        status = qn_engine(mlx_astype(&zero, zero, dtype, loader->stream));
+    if (!status)
+        status = qn_engine(
+            mlx_broadcast_to(out, zero, shape, (size_t)ndim, loader->stream));
+    if (!status)
+        status = qn_engine(mlx_array_eval(*out));
+    if (zero.ctx)
+        mlx_array_free(zero);
+    return status;
+}
+
 /* The tensor as it lies in the file, or copied where it lies unaligned. */
-static qn_status plain_array(mlx_array *out, const qn_weight *w,
-                             mlx_dtype dtype)
+static qn_status plain_array(const qn_loader *loader, mlx_array *out,
+                             const qn_weight *w, mlx_dtype dtype)
 {
     int shape[QN_WEIGHT_DIMS];
     make_shape(shape, w);
+    if (loader->hollow)
+        return hollow_array(loader, out, shape, w->ndim, dtype);
     if ((uintptr_t)w->data.data % mlx_dtype_size(dtype) || !w->data.size ||
         w->owned) {
         *out = mlx_array_new_data(w->data.data, shape, w->ndim, dtype);
@@ -357,18 +377,24 @@ static qn_status float_array(qn_loader *loader, mlx_array *out,
 {
     mlx_dtype dtype;
     qn_status status;
-    if (!is_gguf(loader) && w->type == QN_ST_F64 && !source_row)
-        status = narrow_array(loader, out, w);
-    else if (!plain_dtype(loader, w->type, &dtype) || !is_float(dtype))
+    bool wide = !is_gguf(loader) && w->type == QN_ST_F64 && !source_row;
+    if (!wide && (!plain_dtype(loader, w->type, &dtype) || !is_float(dtype)))
         return bad_type(loader, w, "floating-point numbers");
+    if (loader->hollow)
+        return plain_array(loader, out, w, as);
+    if (wide)
+        status = narrow_array(loader, out, w);
     else if (source_row)
         status = reordered_array(out, w, dtype, source_row);
     else
-        status = plain_array(out, w, dtype);
+        status = plain_array(loader, out, w, dtype);
+    bool copied = source_row != NULL;
     if (!status && mlx_array_dtype(*out) != as) {
         status = convert(loader, out, as);
-        give_back(w);
+        copied = true;
     }
+    if (copied)
+        give_back(w);
     return status;
 }
 
@@ -603,6 +629,20 @@ static qn_status pack_blocks(const qn_matrix *m, const qn_weight *w,
     return QN_OK;
 }
 
+static qn_status hollow_arrays(const qn_loader *loader, qn_matrix *m,
+                               const qn_pack_form *form)
+{
+    int words[] = {m->rows, (int)((int64_t)m->cols * form->bits / 32)};
+    int factors[] = {m->rows, m->cols / form->group};
+    mlx_dtype dtype = form->mxfp4 ? MLX_UINT8 : MLX_FLOAT16;
+    qn_status status = hollow_array(loader, &m->weight, words, 2, MLX_UINT32);
+    if (!status)
+        status = hollow_array(loader, &m->scales, factors, 2, dtype);
+    if (!status && !form->mxfp4)
+        status = hollow_array(loader, &m->biases, factors, 2, dtype);
+    return status;
+}
+
 /* The arrays of a matrix that is not laid out. */
 static qn_status pack_arrays(qn_matrix *m, const qn_weight *w,
                              qn_pack_form *form, const uint32_t *source_row)
@@ -660,6 +700,8 @@ static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
     m->zero = form.zero;
     if (lays_out(loader) && !m->arrays)
         m->blocks = w;
+    else if (loader->hollow)
+        status = hollow_arrays(loader, m, &form);
     else
         status = pack_arrays(m, w, &form, source_row);
     if (!status)
@@ -691,7 +733,7 @@ static qn_status packed_part(qn_loader *loader, mlx_array *out, qn_matrix *m,
         return bad_type(loader, w, "U8");
     }
     m->from[out == &m->weight ? 0 : out == &m->scales ? 1 : 2] = w;
-    return fail_at(loader, plain_array(out, w, dtype), name);
+    return fail_at(loader, plain_array(loader, out, w, dtype), name);
 }
 
 /* A matrix with biases and floating scales is affine whatever the
@@ -761,7 +803,7 @@ qn_status qn_load_raw(qn_loader *loader, mlx_array *out, const char *fmt, ...)
         return status;
     if (!plain_dtype(loader, w->type, &dtype))
         return bad_type(loader, w, "numbers as they lie");
-    return fail_at(loader, plain_array(out, w, dtype), name);
+    return fail_at(loader, plain_array(loader, out, w, dtype), name);
 }
 
 void qn_loader_count(qn_loader *loader, const qn_matrix *m)

@@ -72,6 +72,7 @@ typedef struct qn_loader {
     qn_config *config;
     mlx_dtype dtype; /* of activations: dense matrices are converted to it */
     bool int8;       /* lay packed matrices out for products in 8 bits */
+    bool hollow;     /* see qn_model_options */
     mlx_stream stream;
     qn_warn_fn warn; /* may be NULL */
     void *warn_data;

@@ -12,7 +12,11 @@ typedef struct qn_model_options {
     mlx_dtype dtype; /* of activations */
     bool int8; /* products with packed weights in 8-bit integers, if possible */
     mlx_stream stream;
-    bool lenient;    /* leftover tensors are a warning */
+    bool lenient; /* leftover tensors are a warning */
+    /* Names, types and shapes are checked, and arrays have no values of their
+     * own: takes next to no memory, and computes nothing that means anything.
+     */
+    bool hollow;
     qn_warn_fn warn; /* may be NULL */
     void *warn_data;
     qn_watch_fn watch; /* see qn_loader; may be NULL */

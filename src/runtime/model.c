@@ -454,6 +454,7 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
         .int8 = options->dtype == QUERN_DTYPE_AUTO,
         .stream = m->stream,
         .lenient = options->lenient_weights,
+        .hollow = m->hollow,
         .warn = warn,
         .warn_data = m,
         .watch = m->watch,
@@ -462,7 +463,8 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
     static const char *const names[] = {"auto", "f32", "f16", "bf16"};
     m->tensors = qn_weights_count(weights);
     m->compute = names[options->dtype];
-    qn_model_digest(m->digest, weights, config);
+    if (!m->hollow)
+        qn_model_digest(m->digest, weights, config);
     return qn_model_load(&m->model, weights, config, &model_options);
 }
 
@@ -564,7 +566,7 @@ static qn_status load(quern_model *m, const quern_options *options)
         status = load_parts(m, weights, &config, options);
     if (!status)
         status = measure(m, weights, &config, options);
-    if (!status && !options->headers_only)
+    if (!status && !options->headers_only && !m->hollow)
         status = qn_fit_admit(m, &config, options);
     if (!status && options->headers_only)
         status = keep_headers(m, &weights, &config);
@@ -600,19 +602,8 @@ static qn_status load_draft(quern_model *m, const quern_options *options)
     return status ? status : qn_draft_check(m, m->draft);
 }
 
-quern_status qn_model_open_watched(quern_model **out, const char *path,
-                                   const quern_options *options,
-                                   qn_watch_fn watch, void *data,
-                                   quern_error *error)
+static void set_up(quern_model *m, const quern_options *options)
 {
-    quern_options defaults;
-    quern_options_init(&defaults);
-    double start = qn_now();
-    if (!options)
-        options = &defaults;
-    quern_model *m = qn_calloc(1, sizeof *m);
-    if (!m)
-        return qn_give(error, QN_E_NOMEM);
     qn_scheduler_init(&m->scheduler, options->parallel > 0
                                          ? (size_t)options->parallel
                                          : DEFAULT_PARALLEL);
@@ -623,9 +614,22 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
     m->log = options->log;
     m->log_data = options->log_data;
     m->trust_content = options->trust_content;
-    m->watch = watch;
-    m->watch_data = data;
     m->in_use = -1;
+}
+
+/* `m`: new, or NULL where there was no memory for it. */
+static quern_status open_model(quern_model **out, quern_model *m,
+                               const char *path, const quern_options *options,
+                               quern_error *error)
+{
+    quern_options defaults;
+    quern_options_init(&defaults);
+    double start = qn_now();
+    if (!options)
+        options = &defaults;
+    if (!m)
+        return qn_give(error, QN_E_NOMEM);
+    set_up(m, options);
     qn_status status = options->remote && options->headers_only
                            ? qn_model_heads(&m->path, &m->heads, path)
                            : qn_model_path(&m->path, path);
@@ -650,10 +654,37 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
     return qn_give(error, status);
 }
 
+quern_status qn_model_open_watched(quern_model **out, const char *path,
+                                   const quern_options *options,
+                                   qn_watch_fn watch, void *data,
+                                   quern_error *error)
+{
+    quern_model *m = qn_calloc(1, sizeof *m);
+    if (m) {
+        m->watch = watch;
+        m->watch_data = data;
+    }
+    return open_model(out, m, path, options, error);
+}
+
+quern_status qn_model_audit(const char *path, quern_error *error)
+{
+    quern_model *m = qn_calloc(1, sizeof *m), *loaded = NULL;
+    quern_options options;
+    quern_options_init(&options);
+    options.dtype = QUERN_DTYPE_F32;
+    if (m)
+        m->hollow = true;
+    quern_status status = open_model(&loaded, m, path, &options, error);
+    quern_model_free(loaded);
+    return status;
+}
+
 quern_status quern_model_load(quern_model **out, const char *path,
                               const quern_options *options, quern_error *error)
 {
-    return qn_model_open_watched(out, path, options, NULL, NULL, error);
+    return open_model(out, qn_calloc(1, sizeof(quern_model)), path, options,
+                      error);
 }
 
 void quern_model_free(quern_model *m)

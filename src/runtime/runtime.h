@@ -75,6 +75,7 @@ struct quern_model {
     mlx_stream stream;
     qn_watch_fn watch; /* see qn_model_open_watched */
     void *watch_data;
+    bool hollow; /* see qn_model_audit */
     qn_scheduler scheduler;
     qn_prefixes prefixes;
     qn_markers markers;
@@ -114,6 +115,9 @@ quern_status qn_model_open_watched(quern_model **out, const char *path,
                                    const quern_options *options,
                                    qn_watch_fn watch, void *data,
                                    quern_error *error);
+/* What quern_model_load says of the files at `path`, whatever their size: all
+ * is read but the values of weights, so this takes little memory and time. */
+quern_status qn_model_audit(const char *path, quern_error *error);
 
 /* ---- hub.c ---- */
 

@@ -31,6 +31,11 @@ static void add_weight(qn_digest *digest, qn_weights *weights,
         qn_digest_add(digest, w->data.data + (size - part) / (SAMPLES - 1) * i,
                       part);
     qn_digest_add(digest, w->data.data + size - part, part);
+    /* A page that is touched brings its neighbours along. */
+    if (!w->owned)
+        qn_file_dont_need(w->file,
+                          (size_t)(w->data.data - qn_file_bytes(w->file).data),
+                          size);
 }
 
 void qn_model_digest(char out[QN_DIGEST_SIZE], qn_weights *weights,

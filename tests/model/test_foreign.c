@@ -269,7 +269,9 @@ static void test_values_are_those_that_were_packed(void **state)
             check_status(load(&model, dir, int8, stream), QN_OK);
             assert_string_equal(qn_model_totals(model)->form,
                                 "affine 4-bit g32");
-            check_logits(&m, model, int8 ? 5e-3 : 1e-4);
+            /* Some processors have 12 bits of activations beside codes of
+             * 4. */
+            check_logits(&m, model, int8 ? 2e-2 : 1e-4);
             qn_model_free(model);
             tiny_free(&m);
             temp_dir_remove(dir);
