@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # What bench/ops/ops.py is told besides, such as --filter softmax.
 OPS_ARGS ?=
 
-.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-embeddings bench-overhead bench-gemm bench-kv bench-text bench-convert fuzz format install clean deps
+.PHONY: build demo check check-differential check-sanitizers check-arm check-tokenizers bench bench-quick bench-programs bench-demo bench-models bench-batch bench-memory bench-start bench-kernels bench-ops bench-accuracy bench-embeddings bench-overhead bench-gemm bench-kv bench-text bench-convert bench-server fuzz format install clean deps
 
 build: deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
@@ -113,6 +113,14 @@ bench-text: build
 # The memory of quern convert for a model of 2 GB, beside its bound; 6 GB of disk.
 bench-convert: build
 	python3 bench/convert.py --build $(BUILD)
+
+# `quern serve` beside llama-server and mlx_lm.server, a quarter of an hour
+# on a quiet machine.  Writes docs/benchmarks-server.md; SERVER_ARGS=--quick shows
+# a rough picture.
+SERVER_ARGS ?= --write docs/benchmarks-server.md
+bench-server: build
+	cmake --build $(BUILD) --target quern-bench-meters
+	bench/server.sh --build $(BUILD) $(SERVER_ARGS)
 
 bench-overhead: build
 	@scripts/install-deps.sh --bench
