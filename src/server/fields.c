@@ -124,12 +124,16 @@ bool qn_check_type(qn_reading *r, const qn_json *value, unsigned types)
 static const qn_field *find(const qn_table *tables, size_t count, qn_str key,
                             const qn_table **table)
 {
+    /* Bodies may have a million keys: most names differ in the first byte. */
+    char first = key.size ? key.data[0] : 0;
     for (size_t t = 0; t < count; t++)
-        for (size_t i = 0; i < tables[t].count; i++)
-            if (qn_str_is(key, tables[t].rows[i].name)) {
+        for (size_t i = 0; i < tables[t].count; i++) {
+            const qn_field *f = &tables[t].rows[i];
+            if (f->name[0] == first && qn_str_is(key, f->name)) {
                 *table = &tables[t];
-                return &tables[t].rows[i];
+                return f;
             }
+        }
     return NULL;
 }
 
