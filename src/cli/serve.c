@@ -204,12 +204,14 @@ static void set_config(serve *v)
     const qn_arg *format = flag_of(v, QN_FLAG_LOG_FORMAT);
     const qn_arg *level = flag_of(v, QN_FLAG_LOG_LEVEL);
     const qn_arg *file = flag_of(v, QN_FLAG_LOG_FILE);
+    const qn_arg *content = flag_of(v, QN_FLAG_LOG_CONTENT);
     qn_server_config *c = &v->config;
     c->hosts = host->list_count ? host->list : here;
     c->host_count = host->list_count ? host->list_count : 1;
     c->port = (int)whole(v, QN_FLAG_PORT, DEFAULT_PORT);
     c->strict_model = flag_of(v, QN_FLAG_STRICT_MODEL)->on;
     c->strict_fields = flag_of(v, QN_FLAG_STRICT_FIELDS)->on;
+    c->trust_proxy = flag_of(v, QN_FLAG_TRUST_PROXY)->on;
     c->metrics_open = flag_of(v, QN_FLAG_METRICS_OPEN)->on;
     c->default_max_tokens = whole(v, QN_FLAG_DEFAULT_MAX_TOKENS, 4096);
     c->parallel = (int)whole(v, QN_FLAG_PARALLEL, PARALLEL);
@@ -225,15 +227,29 @@ static void set_config(serve *v)
     if (level->given)
         qn_log_level_of(level->text, &c->log_level);
     c->log_file = file->given ? file->text : NULL;
+    c->log_content = content->given ? content->text : NULL;
     c->pooling = qn_cli_pooling(flag_of(v, QN_FLAG_POOLING));
     c->shared_cache = flag_of(v, QN_FLAG_SHARED_CACHE)->on;
     set_limits(v);
     v->config.open = is_open(v);
 }
 
+static qn_status check_deterministic(const qn_arg *flag)
+{
+#ifdef QUERN_ENGINE_DLOPEN
+    if (flag->given && flag->on)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "--deterministic: libmlxc does not promise that");
+#endif
+    (void)flag;
+    return QN_OK;
+}
+
 static qn_status read_flags(serve *v)
 {
     qn_status status = read_keys(v);
+    if (!status)
+        status = check_deterministic(flag_of(v, QN_FLAG_DETERMINISTIC));
     set_config(v);
     if (!status)
         status = check_hosts(v);

@@ -15,7 +15,8 @@ qn_status qn_access_open(qn_access_log *log)
     log->fd = STDERR_FILENO;
     if (!log->path)
         return QN_OK;
-    int fd = open(log->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    int fd = open(log->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
+                  log->secret ? 0600 : 0640);
     if (fd < 0)
         return qn_fail_where(qn_fail(QN_E_IO, "%s", strerror(errno)), "%s",
                              log->path);
@@ -114,6 +115,43 @@ void qn_access_format(qn_buf *out, const qn_access_line *line, bool json)
             add_field(out, f, json);
     }
     qn_buf_add_text(out, json ? "}\n" : "\n");
+}
+
+void qn_access_content(const qn_access_log *log, double time,
+                       const char *request_id, qn_str request,
+                       const quern_result *results, size_t count)
+{
+    char when[40];
+    qn_buf out = QN_BUF_INIT;
+    qn_json_writer w;
+    add_time(when, time);
+    qn_json_write_begin(&w, &out);
+    qn_json_write_object(&w);
+    qn_json_write_key(&w, "time");
+    qn_json_write_text(&w, when);
+    qn_json_write_key(&w, "id");
+    qn_json_write_text(&w, request_id);
+    qn_json_write_key(&w, "request");
+    qn_json_write_str(&w, request);
+    qn_json_write_key(&w, "answers");
+    qn_json_write_array(&w);
+    for (size_t i = 0; i < count; i++) {
+        qn_json_write_object(&w);
+        qn_json_write_key(&w, "reasoning");
+        qn_json_write_str(
+            &w, (qn_str){results[i].reasoning, results[i].reasoning_size});
+        qn_json_write_key(&w, "text");
+        qn_json_write_str(&w, (qn_str){results[i].text, results[i].size});
+        qn_json_write_object_end(&w);
+    }
+    qn_json_write_array_end(&w);
+    qn_json_write_object_end(&w);
+    qn_buf_add_char(&out, '\n');
+    ssize_t n = 0;
+    if (!qn_buf_status(&out))
+        n = write(log->fd, out.data, out.size);
+    (void)n;
+    qn_buf_free(&out);
 }
 
 void qn_access_write(const qn_access_log *log, const qn_access_line *line)

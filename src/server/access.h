@@ -10,6 +10,7 @@ typedef struct qn_access_log {
     bool json;
     quern_log_level level;
     const char *path; /* NULL: stderr */
+    bool secret;      /* the file is for its owner alone */
     int fd;           /* -1: none */
 } qn_access_log;
 
@@ -28,6 +29,10 @@ typedef struct qn_access_line {
 qn_status qn_access_open(qn_access_log *log);
 void qn_access_close(qn_access_log *log);
 void qn_access_write(const qn_access_log *log, const qn_access_line *line);
+/* A line with what was asked and answered, as JSON; texts may be NULL. */
+void qn_access_content(const qn_access_log *log, double time,
+                       const char *request_id, qn_str request,
+                       const quern_result *results, size_t count);
 /* The line as text, for both forms; what clients say is spelled out. */
 void qn_access_format(qn_buf *out, const qn_access_line *line, bool json);
 

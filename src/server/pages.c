@@ -151,6 +151,34 @@ void qn_page_single_model(qn_server *s, qn_exchange *x, qn_str id)
     qn_server_fail(s, x, &error);
 }
 
+/* ---- adapters ---- */
+
+void qn_page_adapters(qn_server *s, qn_exchange *x, qn_str id)
+{
+    qn_buf out = QN_BUF_INIT;
+    (void)id;
+    qn_buf_add_text(&out, "{\"data\":[]}");
+    qn_server_json(s, x, &out);
+}
+
+void qn_page_no_adapters(qn_server *s, qn_exchange *x, qn_str id)
+{
+    qn_api_error error;
+    (void)id;
+    qn_api_fail(&error, QN_API_PERMISSION_DENIED, "path",
+                "this server has no folder of adapters");
+    qn_server_fail(s, x, &error);
+}
+
+void qn_page_no_adapter(qn_server *s, qn_exchange *x, qn_str id)
+{
+    qn_api_error error;
+    (void)id;
+    qn_api_fail(&error, QN_API_ADAPTER_NOT_FOUND, "name",
+                "there is no such adapter");
+    qn_server_fail(s, x, &error);
+}
+
 /* ---- metrics ---- */
 
 static uint64_t resident_bytes(void)

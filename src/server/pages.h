@@ -13,6 +13,11 @@ void qn_page_models(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_model(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_metrics(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_fit(struct qn_server *s, struct qn_exchange *x, qn_str id);
+/* There are none: the list is empty, no folder holds any that could be loaded,
+ * and none has a name. */
+void qn_page_adapters(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_no_adapters(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_no_adapter(struct qn_server *s, struct qn_exchange *x, qn_str id);
 /* Loading and unloading need several models. */
 void qn_page_single_model(struct qn_server *s, struct qn_exchange *x,
                           qn_str id);

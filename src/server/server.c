@@ -298,15 +298,31 @@ static const char *outcome_of(const qn_access_line *line)
     return line->status >= 400 || line->error ? "error" : "ok";
 }
 
+/* Who asked: behind a proxy that is trusted, whom that names. */
+static const char *peer_of(const qn_server *s, const qn_exchange *x,
+                           char text[QN_PEER_SIZE])
+{
+    qn_str from;
+    if (!s->config.trust_proxy ||
+        !qn_head_get(&x->head, "x-forwarded-for", &from))
+        return x->peer;
+    const char *comma = from.size ? memchr(from.data, ',', from.size) : NULL;
+    size_t size = comma ? (size_t)(comma - from.data) : from.size;
+    snprintf(text, QN_PEER_SIZE, "%.*s",
+             (int)(size < QN_PEER_SIZE ? size : QN_PEER_SIZE - 1), from.data);
+    return text;
+}
+
 static void on_end(void *data, qn_exchange *x, qn_exchange_end how)
 {
     qn_server *s = data;
+    char peer[QN_PEER_SIZE];
     double seconds = qn_server_now() - x->began;
     int key = qn_server_key(s, x);
     qn_access_line line = {
         .time = qn_server_time(),
         .request_id = x->request_id,
-        .peer = x->peer,
+        .peer = peer_of(s, x, peer),
         .key = key >= 0 ? s->keys.items[key].name : NULL,
         .route = route_name(x),
         .status = x->status,
@@ -392,6 +408,9 @@ static void reload(qn_server *s)
     }
     qn_access_close(&s->log);
     if (qn_access_open(&s->log))
+        say(s, qn_error_text());
+    qn_access_close(&s->content);
+    if (s->content.path && qn_access_open(&s->content))
         say(s, qn_error_text());
 }
 
@@ -531,6 +550,8 @@ static qn_status set_up(qn_server *s)
         status = qn_metrics_init(&s->metrics);
     if (!status)
         status = qn_access_open(&s->log);
+    if (!status && s->content.path)
+        status = qn_access_open(&s->content);
     if (!status)
         status = qn_workers_new(&s->workers, WORKERS);
     if (!status)
@@ -550,6 +571,8 @@ qn_status qn_server_open(qn_server **out, const qn_server_config *config)
                              .level = config->log_level,
                              .path = config->log_file,
                              .fd = -1};
+    s->content =
+        (qn_access_log){.path = config->log_content, .secret = true, .fd = -1};
     s->created = (int64_t)qn_server_time();
     s->facts = (qn_api_server){.strict_fields = config->strict_fields,
                                .compat_mlx_lm = config->compat_mlx_lm};
@@ -592,6 +615,7 @@ void qn_server_free(qn_server *s)
     qn_keys_free(&s->keys);
     qn_metrics_clear(&s->metrics);
     qn_access_close(&s->log);
+    qn_access_close(&s->content);
     qn_free(s);
 }
 

@@ -30,6 +30,7 @@ struct qn_server {
     qn_keys keys;
     qn_metrics metrics;
     qn_access_log log;
+    qn_access_log content; /* what is asked and answered; fd -1: nowhere */
     atomic_bool stop_asked, reload_asked;
     qn_server_state state;
     int code; /* to exit with */

@@ -453,7 +453,8 @@ static void read_call(qn_work *work)
         p->parse(&t->call, qn_buf_str(&t->body), &s->facts, &t->error) &&
         check_model(t) && p->prepare(&t->call, &s->api, &t->head, &t->error) &&
         (t->call.kind != QN_API_GENERATE || (check_kv(t) && name_space(t)));
-    qn_buf_free(&t->body);
+    if (!s->config.log_content)
+        qn_buf_free(&t->body);
     if (t->good && t->call.kind == QN_API_EMBED)
         embed(t);
     qn_loop_post(s->loop, &t->task);
@@ -607,6 +608,18 @@ static void log_turn(const qn_turn *t, qn_access_line *line)
         line->accept_rate = (double)t->accepted / (double)t->drafted;
 }
 
+static void log_content(const qn_turn *t)
+{
+    size_t count = t->rows ? t->call.count : 0;
+    quern_result *results = qn_calloc(count + 1, sizeof *results);
+    for (size_t i = 0; results && i < count; i++)
+        results[i] = t->rows[i].result;
+    if (results)
+        qn_access_content(&t->s->content, qn_server_time(), t->request_id,
+                          qn_buf_str(&t->body), results, count);
+    qn_free(results);
+}
+
 void qn_turn_exchange_end(qn_exchange *x, qn_exchange_end how,
                           qn_access_line *line)
 {
@@ -614,6 +627,8 @@ void qn_turn_exchange_end(qn_exchange *x, qn_exchange_end how,
     t->x = NULL;
     x->owner = NULL;
     log_turn(t, line);
+    if (t->s->content.fd >= 0 && t->state != TURN_READING)
+        log_content(t);
     if (how == QN_EXCHANGE_DONE && t->begun && !t->failure)
         note_service(t->s, qn_server_now() - t->came);
     give_up(t);

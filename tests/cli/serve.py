@@ -371,6 +371,11 @@ def keys_and_rights():
             a = s.ask({**get("/v1/models"), "headers": {"x-api-key": key}})
             need(a.status == 200, f"x-api-key {key}")
         need(s.status(get("/metrics")) == 401, "metrics")
+        a = s.ask(get("/v1/adapters", "ka"))
+        need(a.status == 200 and a.json() == {"data": []}, a.body)
+        a = s.ask({"method": "DELETE", "path": "/v1/adapters/x",
+                   "headers": {"x-api-key": "kr"}})
+        need(a.status == 404 and code_of(a) == "adapter_not_found", a.body)
         flush = {"method": "POST", "path": "/v1/cache/flush",
                  "headers": {"Content-Type": "application/json"}, "json": {}}
         for key, status in (("ka", 403), ("k1", 403), ("kr", 200)):
@@ -728,7 +733,8 @@ def slow_clients():
         wait_at_rest(s.port, 20)
 
 
-@test("log-format", "log-file", "log-level")
+@test("log-format", "log-file", "log-level", "log-content", "trust-proxy",
+      "deterministic")
 def logs():
     name = path("access.log")
     with Server("--log-format", "json", "--log-file", name) as s:
@@ -757,6 +763,19 @@ def logs():
         s.ask(get("/health"))
         need("route=" not in s.errors(), s.errors())
     run(TINY, "--port", "0", "--log-file", "/nowhere/log", code=1)
+    run(TINY, "--port", "0", "--log-content", "/nowhere/log", code=1)
+    name = path("content.log")
+    with Server("--trust-proxy", "--log-content", name, "--deterministic",
+                env={}) as s:
+        request = chat("a secret")
+        request["headers"]["X-Forwarded-For"] = "10.1.2.3, 10.0.0.1"
+        answer = s.ask(request)
+        s.wait_for("peer=10.1.2.3 ")
+        need(os.stat(name).st_mode & 0o777 == 0o600, "mode")
+        with open(name, encoding="utf-8") as file:
+            [line] = [json.loads(text) for text in file]
+        need("a secret" in line["request"] and line["answers"][0]["text"] ==
+             answer.json()["choices"][0]["message"]["content"], line)
 
 
 # ---- other protocols ----

@@ -20,8 +20,9 @@ static void test_local_addresses(void **state)
     (void)state;
     static const char *const local[] = {"127.0.0.1", "127.1.2.3", "::1",
                                         "localhost", "LocalHost", "unix:/x"};
-    static const char *const open[] = {"0.0.0.0", "::", "10.0.0.1", "box.lan",
-                                       "128.0.0.1", "localhost.evil.org"};
+    static const char *const open[] = {
+        "0.0.0.0", "::",        "10.0.0.1",
+        "box.lan", "128.0.0.1", "localhost.evil.org"};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         assert_true(qn_listen_is_local(local[i]));
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)

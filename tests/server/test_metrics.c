@@ -31,7 +31,8 @@ static void test_text(void **state)
     static const char *const lines[] = {
         "# TYPE quern_requests_total counter",
         "quern_requests_total{route=\"chat\",status=\"200\",outcome=\"ok\"} 2",
-        "quern_requests_total{route=\"other\",status=\"404\",outcome=\"error\"} "
+        "quern_requests_total{route=\"other\",status=\"404\",outcome=\"error\"}"
+        " "
         "1",
         "quern_rejected_total{reason=\"server_overloaded\"} 1",
         "quern_prompt_tokens_total 7",
