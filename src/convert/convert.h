@@ -3,6 +3,7 @@
  * A conversion is a list of items, one for each tensor or packed module of the
  * source; each says how its rows are read and what becomes of them.
  *   origin.c   opens the source and lists the items
+ *   stack.c    experts that are tensors of their own as one item
  *   rows.c     reads rows of an item, whatever their form, as floats
  *   recipe.c   which items are packed, and how: defaults, recipes, overrides
  *   measure.c  what modules are multiplied with on a text, what rounding costs
@@ -54,6 +55,9 @@ typedef struct qn_out_tensor {
     int file;
 } qn_out_tensor;
 
+/* The items of which an item is made (stack.c). */
+typedef struct qn_stack qn_stack;
+
 typedef struct qn_item {
     const char *name; /* of the main tensor, as the runtime calls it */
     qn_str written;   /* the same, or the module, as it is written */
@@ -64,7 +68,9 @@ typedef struct qn_item {
     qn_quant from;        /* if QN_FORM_PACKED */
     uint64_t rows, cols;  /* the last dimension is cols */
     int paired_heads;     /* rows of so many heads stand in pairs; 0: no */
-    bool minus_one;       /* 1 is taken from the values */
+    int shift;            /* is added to the values */
+    bool turned;          /* [C, 1, K] is written as [C, K, 1] */
+    qn_stack *stack;      /* owned; NULL: main has the data */
     uint32_t *source_row; /* of paired rows, once needed */
     qn_action action;
     qn_st_dtype dtype;
@@ -103,6 +109,20 @@ qn_status qn_origin_open(qn_origin *out, const char *path);
 void qn_origin_clear(qn_origin *source);
 /* The value of `key` in config.json or its text_config; NULL for none. */
 const qn_json *qn_origin_config(const qn_origin *source, const char *key);
+
+/* ---- stack.c ---- */
+
+/* Makes one item of the matrices that the experts of a layer have.
+ * QN_E_MISMATCH where these are not alike. */
+qn_status qn_stack_experts(qn_origin *source);
+void qn_stack_free(qn_stack *stack);
+/* The part of a stacked item that has row `row`, and which of its rows that
+ * is. */
+const qn_item *qn_stack_part(const qn_item *item, uint64_t row,
+                             uint64_t *inside);
+/* The items that have the data, one for most. */
+size_t qn_stack_count(const qn_item *item);
+const qn_item *qn_stack_at(const qn_item *item, size_t i);
 
 /* ---- rows.c ---- */
 

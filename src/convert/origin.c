@@ -195,10 +195,10 @@ static qn_status add_item(qn_origin *s, qn_weight *w)
             item->form = QN_FORM_BLOCKS;
         /* Norms of Gemma are stored with the 1 that model directories leave
          * to the program. */
-        item->minus_one = !strncmp(s->arch, "gemma", 5) &&
-                          strcmp(s->arch, "gemma3n") &&
-                          strcmp(s->arch, "gemma4") && w->ndim == 1 &&
-                          ends_with(w->name, "norm.weight");
+        bool sum = !strncmp(s->arch, "gemma", 5) &&
+                   strcmp(s->arch, "gemma3n") && strcmp(s->arch, "gemma4") &&
+                   w->ndim == 1 && ends_with(w->name, "norm.weight");
+        item->shift = sum ? -1 : 0;
         return map_rows(item);
     }
     item->scales = item->module ? part_of(s, item->module, ".scales") : NULL;
@@ -251,6 +251,9 @@ static qn_status list_items(qn_origin *s)
             return qn_fail_where(status, "%s", s->path);
     }
     s->skipped = qn_weights_skipped(s->weights);
+    qn_status status = s->gguf ? QN_OK : qn_stack_experts(s);
+    if (status)
+        return qn_fail_where(status, "%s", s->path);
     s->floats = common_floats(s);
     s->layers = count_layers(s);
     return QN_OK;
@@ -283,6 +286,7 @@ void qn_origin_clear(qn_origin *s)
         qn_free(s->items[i].source_row);
         qn_free(s->items[i].power);
         qn_free(s->items[i].factor);
+        qn_stack_free(s->items[i].stack);
     }
     qn_free(s->items);
     qn_quant_clear(&s->quant);

@@ -294,14 +294,14 @@ static qn_status plan_blocks(qn_item *item, const quern_convert_options *o)
 /* ---- everything else ---- */
 
 /* 1 + (w - 1) is w again unless w is small. */
-static bool loses_minus_one(const qn_item *item)
+static bool loses_shift(const qn_item *item)
 {
     float value;
     for (uint64_t i = 0; i < item->rows * item->cols; i++) {
         qn_item one = *item;
         one.rows = item->rows * item->cols;
         one.cols = 1;
-        one.minus_one = false;
+        one.shift = 0;
         qn_read_rows(&value, &one, i, 1, QN_ST_F32, (mlx_stream){NULL});
         volatile float less = value - 1;
         if (1 + less != value)
@@ -319,10 +319,10 @@ static qn_status plan_plain(qn_item *item, const quern_convert_options *o)
         return QN_OK;
     if (item->form == QN_FORM_PACKED || (is_float && item->dtype != own))
         item->action = QN_CAST;
-    if (item->minus_one) {
+    if (item->shift) {
         item->action = QN_CAST;
         item->dtype = QN_ST_F32;
-        item->inexact = loses_minus_one(item);
+        item->inexact = item->shift < 0 && loses_shift(item);
     }
     return QN_OK;
 }

@@ -63,6 +63,13 @@ const uint8_t *qn_raw_rows(uint8_t *out, const qn_item *item, uint64_t first,
                            uint64_t count)
 {
     size_t row = qn_row_bytes(item);
+    for (uint64_t r = 0; item->stack && r < count; r++) {
+        uint64_t inside;
+        const qn_item *part = qn_stack_part(item, first + r, &inside);
+        memcpy(out + r * row, part->main->data.data + inside * row, row);
+    }
+    if (item->stack)
+        return out;
     if (!item->source_row)
         return item->main->data.data + first * row;
     for (uint64_t r = 0; r < count; r++)
@@ -107,7 +114,7 @@ static void read_plain(float *out, const qn_item *item, uint64_t first,
         const uint8_t *data =
             item->main->data.data + qn_row_of(item, first + r) * row;
         for (size_t i = 0; i < item->cols; i++)
-            *out++ = plain_value(data, dtype, i) - (float)item->minus_one;
+            *out++ = plain_value(data, dtype, i) + (float)item->shift;
     }
 }
 
@@ -197,11 +204,30 @@ static qn_status read_packed(float *out, const qn_item *item, uint64_t first,
     return status;
 }
 
+/* Piece by piece, each of one part. */
+static qn_status read_stack(float *out, const qn_item *item, uint64_t first,
+                            uint64_t count, qn_st_dtype dtype, mlx_stream s)
+{
+    qn_status status = QN_OK;
+    while (count && !status) {
+        uint64_t inside;
+        const qn_item *part = qn_stack_part(item, first, &inside);
+        uint64_t n = part->rows - inside < count ? part->rows - inside : count;
+        status = qn_read_rows(out, part, inside, n, dtype, s);
+        out += n * item->cols;
+        first += n;
+        count -= n;
+    }
+    return status;
+}
+
 qn_status qn_read_rows(float *out, const qn_item *item, uint64_t first,
                        uint64_t count, qn_st_dtype dtype, mlx_stream s)
 {
     qn_status status = QN_OK;
-    if (item->form == QN_FORM_PACKED)
+    if (item->stack)
+        status = read_stack(out, item, first, count, dtype, s);
+    else if (item->form == QN_FORM_PACKED)
         status = read_packed(out, item, first, count, dtype, s);
     else if (item->form == QN_FORM_BLOCKS)
         read_blocks(out, item, first, count);

@@ -125,7 +125,7 @@ static void write_shape(qn_json_writer *w, const qn_item *item,
     qn_json_write_key(w, "shape");
     qn_json_write_array(w);
     for (int i = 0; i + 1 < item->main->ndim; i++)
-        qn_json_write_int(w, item->main->shape[i]);
+        qn_json_write_int(w, item->main->shape[item->turned && i ? i + 1 : i]);
     if (item->main->ndim == 1)
         qn_json_write_int(w, item->main->shape[0]);
     else if (item->main->ndim)
@@ -369,7 +369,7 @@ static qn_status keep_part(sink *k, qn_out_tensor *t, const qn_weight *w,
 {
     if (w->type == (int)t->dtype || t->dtype == QN_ST_U8)
         return put(k, t, w->data.data, w->data.size);
-    uint64_t count = t->size / qn_st_dtype_size(t->dtype);
+    uint64_t count = w->data.size / qn_st_dtype_size((qn_st_dtype)w->type);
     for (uint64_t i = 0; i < count; i += QN_PIECE) {
         uint64_t n = count - i < QN_PIECE ? count - i : QN_PIECE;
         qn_read_plain(r->values, w, i, n);
@@ -383,10 +383,13 @@ static qn_status keep_part(sink *k, qn_out_tensor *t, const qn_weight *w,
 
 static qn_status keep_packed(sink *k, qn_item *item, room *r)
 {
-    const qn_weight *parts[] = {item->main, item->scales, item->biases};
     qn_status status = QN_OK;
-    for (int i = 0; i < item->out_count && !status; i++)
-        status = keep_part(k, &item->out[i], parts[i], r);
+    for (size_t p = 0; p < qn_stack_count(item) && !status; p++) {
+        const qn_item *part = qn_stack_at(item, p);
+        const qn_weight *w[] = {part->main, part->scales, part->biases};
+        for (int i = 0; i < item->out_count && !status; i++)
+            status = keep_part(k, &item->out[i], w[i], r);
+    }
     return status;
 }
 
@@ -419,6 +422,8 @@ static qn_status make_room(room *r, const qn_item *item, uint64_t piece)
 static void give_back(const qn_item *item, uint64_t first, uint64_t count)
 {
     const qn_weight *w = item->main;
+    if (item->stack)
+        return; /* each part as a whole, in the end */
     size_t row = qn_row_bytes(item), base = qn_file_bytes(w->file).size;
     size_t at = (size_t)(w->data.data - qn_file_bytes(w->file).data);
     if (!item->source_row && !w->owned && at < base)
@@ -445,6 +450,17 @@ static qn_status write_rows(sink *k, qn_item *item, room *r, uint64_t piece)
     return QN_OK;
 }
 
+static void drop_pages(const qn_item *item)
+{
+    const qn_weight *parts[] = {item->main, item->scales, item->biases};
+    for (int i = 0; i < 3; i++)
+        if (parts[i] && !parts[i]->owned)
+            qn_file_dont_need(parts[i]->file,
+                              (size_t)(parts[i]->data.data -
+                                       qn_file_bytes(parts[i]->file).data),
+                              parts[i]->data.size);
+}
+
 static qn_status write_item(sink *k, qn_item *item)
 {
     room r;
@@ -459,13 +475,8 @@ static qn_status write_item(sink *k, qn_item *item)
     else if (!status)
         status = write_rows(k, item, &r, piece);
     free_room(&r);
-    const qn_weight *parts[] = {item->main, item->scales, item->biases};
-    for (int i = 0; i < 3; i++)
-        if (parts[i] && !parts[i]->owned)
-            qn_file_dont_need(parts[i]->file,
-                              (size_t)(parts[i]->data.data -
-                                       qn_file_bytes(parts[i]->file).data),
-                              parts[i]->data.size);
+    for (size_t p = 0; p < qn_stack_count(item); p++)
+        drop_pages(qn_stack_at(item, p));
     for (int i = 0; i < item->out_count && !status; i++)
         if (item->out[i].at != start[i] + item->out[i].size)
             status = qn_fail(QN_E_INTERNAL, "%s: %llu bytes instead of %llu",
