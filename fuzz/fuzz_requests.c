@@ -11,7 +11,7 @@
 static const qn_api_protocol *const protocols[] = {
     &qn_api_chat,           &qn_api_completions, &qn_api_messages,
     &qn_api_count_tokens,   &qn_api_tokenize,    &qn_api_detokenize,
-    &qn_api_apply_template, &qn_api_embeddings};
+    &qn_api_apply_template, &qn_api_embeddings,  &qn_api_responses};
 enum { PROTOCOLS = sizeof protocols / sizeof *protocols };
 
 static const qn_api_head head = {.created = 1,

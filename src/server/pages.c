@@ -2,6 +2,7 @@
 #include "pages.h"
 
 #include "base/json.h"
+#include "responses_store.h"
 #include "state.h"
 #include "turn.h"
 
@@ -177,6 +178,52 @@ void qn_page_no_adapter(qn_server *s, qn_exchange *x, qn_str id)
     qn_api_fail(&error, QN_API_ADAPTER_NOT_FOUND, "name",
                 "there is no such adapter");
     qn_server_fail(s, x, &error);
+}
+
+/* ---- responses ---- */
+
+static const char *space_of(const qn_server *s, const qn_exchange *x)
+{
+    int key = qn_server_key(s, x);
+    return key >= 0 ? s->keys.items[key].name : "";
+}
+
+static void no_response(qn_server *s, qn_exchange *x)
+{
+    qn_api_error error;
+    qn_api_fail(&error, QN_API_RESPONSE_NOT_FOUND, NULL,
+                "there is no such response (any more)");
+    qn_server_fail(s, x, &error);
+}
+
+void qn_page_response(qn_server *s, qn_exchange *x, qn_str id)
+{
+    qn_buf name = QN_BUF_INIT, out = QN_BUF_INIT;
+    qn_percent_decode(&name, id);
+    if (!qn_buf_status(&name) &&
+        qn_responses_get(s->facts.responses, space_of(s, x), name.data,
+                         (int64_t)qn_server_time(), &out, NULL))
+        qn_server_json(s, x, &out);
+    else
+        no_response(s, x);
+    qn_buf_free(&name);
+}
+
+void qn_page_response_delete(qn_server *s, qn_exchange *x, qn_str id)
+{
+    qn_buf name = QN_BUF_INIT, out = QN_BUF_INIT;
+    qn_percent_decode(&name, id);
+    if (!qn_buf_status(&name) &&
+        qn_responses_drop(s->facts.responses, space_of(s, x), name.data,
+                          (int64_t)qn_server_time())) {
+        qn_buf_add_text(&out, "{\"id\":");
+        qn_json_quote(&out, qn_buf_str(&name));
+        qn_buf_add_text(&out, ",\"object\":\"response\",\"deleted\":true}");
+        qn_server_json(s, x, &out);
+    } else {
+        no_response(s, x);
+    }
+    qn_buf_free(&name);
 }
 
 /* ---- metrics ---- */

@@ -18,6 +18,10 @@ void qn_page_fit(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_adapters(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_no_adapters(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_no_adapter(struct qn_server *s, struct qn_exchange *x, qn_str id);
+/* What /v1/responses has kept for the key. */
+void qn_page_response(struct qn_server *s, struct qn_exchange *x, qn_str id);
+void qn_page_response_delete(struct qn_server *s, struct qn_exchange *x,
+                             qn_str id);
 /* Loading and unloading need several models. */
 void qn_page_single_model(struct qn_server *s, struct qn_exchange *x,
                           qn_str id);

@@ -78,6 +78,9 @@ void qn_api_error_write(qn_buf *out, const qn_api_error *error,
 typedef struct qn_api_server {
     bool strict_fields; /* fields that nobody knows are errors */
     bool compat_mlx_lm; /* --compat mlx-lm */
+    /* What /v1/responses keeps; NULL: nothing.  The one thing that lives longer
+     * than a call. */
+    struct qn_responses *responses;
 } qn_api_server;
 
 /* Of the model that a call is for.  Texts outlive the call. */
@@ -101,6 +104,7 @@ typedef struct qn_api_head {
     /* Of the call when it names none: 0 .. 2^63-1, drawn for it. */
     uint64_t seed;
     const char *request_id; /* X-Request-Id */
+    const char *space;      /* the key's name, "" or NULL: none */
     const char *model;      /* the id really used, and its fingerprint */
     const char *fingerprint;
 } qn_api_head;
@@ -225,6 +229,7 @@ extern const qn_api_protocol qn_api_flush;       /* flush.c */
 extern const qn_api_protocol qn_api_messages;    /* anthropic.c */
 extern const qn_api_protocol qn_api_count_tokens;
 extern const qn_api_protocol qn_api_embeddings; /* embeddings.c */
+extern const qn_api_protocol qn_api_responses;  /* responses.c */
 extern const qn_api_protocol qn_api_tokenize;   /* inspect.c */
 extern const qn_api_protocol qn_api_detokenize;
 extern const qn_api_protocol qn_api_apply_template;

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/digest.h"
 #include "pages.h"
+#include "responses_store.h"
 #include "turn.h"
 
 #include <math.h>
@@ -578,7 +579,10 @@ qn_status qn_server_open(qn_server **out, const qn_server_config *config)
                                .compat_mlx_lm = config->compat_mlx_lm};
     s->load_work.run = load;
     s->loaded_task.run = on_loaded;
-    qn_status status = set_up(s);
+    qn_status status = qn_responses_new(&s->facts.responses, QN_RESPONSES_BYTES,
+                                        QN_RESPONSES_SECONDS);
+    if (!status)
+        status = set_up(s);
     if (status) {
         qn_error kept;
         qn_error_save(&kept);
@@ -612,6 +616,7 @@ void qn_server_free(qn_server *s)
         quern_model_free(s->model);
     qn_loop_free(s->loop);
     qn_queue_free(&s->queue);
+    qn_responses_free(s->facts.responses);
     qn_keys_free(&s->keys);
     qn_metrics_clear(&s->metrics);
     qn_access_close(&s->log);

@@ -539,6 +539,7 @@ static void fill_head(qn_turn *t)
                             .random = {random[0], random[1]},
                             .seed = random[2] >> 1,
                             .request_id = t->request_id,
+                            .space = t->key_name,
                             .model = s->config.model,
                             .fingerprint = s->fingerprint};
 }

@@ -840,6 +840,37 @@ def breakpoints_of_the_cache():
         need(not off["cache_creation_input_tokens"], off)
 
 
+@test()
+def responses_are_kept_for_their_key():
+    with Server("--api-key", "k1", "--api-key", "k2") as s:
+        def ask_as(key, request):
+            request.setdefault("headers", {})["Authorization"] = \
+                f"Bearer {key}"
+            return s.ask(request)
+        a = ask_as("k1", post("/v1/responses", input="one",
+                              max_output_tokens=3))
+        need(a.status == 200 and a.json()["object"] == "response", a.body)
+        where = f"/v1/responses/{a.json()['id']}"
+        need(ask_as("k1", get(where)).body == a.body, "it was kept otherwise")
+        for key, wanted in (("k2", 404), ("k1", 200)):
+            b = ask_as(key, post("/v1/responses", input="two",
+                                 max_output_tokens=3,
+                                 previous_response_id=a.json()["id"]))
+            need(b.status == wanted, b.body)
+        need(b.json()["usage"]["input_tokens"] >
+             a.json()["usage"]["input_tokens"], b.body)
+        gone = ask_as("k2", {**get(where), "method": "DELETE"})
+        need(gone.status == 404 and code_of(gone) == "response_not_found",
+             gone.body)
+        gone = ask_as("k1", {**get(where), "method": "DELETE"})
+        need(gone.status == 200 and gone.json()["deleted"] is True, gone.body)
+        need(ask_as("k1", get(where)).status == 404, "it is still there")
+        a = ask_as("k1", post("/v1/responses", input="one", store=False,
+                              max_output_tokens=3))
+        need(ask_as("k1", get(f"/v1/responses/{a.json()['id']}")).status ==
+             404, "store: false")
+
+
 # ---- all ----
 
 def main():
