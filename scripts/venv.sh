@@ -2,14 +2,15 @@
 # Makes the Python environment that tests and benches use to compare quern
 # with mlx-lm, transformers and others, and prints its folder.
 #
-#   venv.sh [--bench | --mlx | --goldens] [FOLDER]
+#   venv.sh [--bench | --mlx | --goldens | --sdk] [FOLDER]
 #                                          default build/venv, or
 #                                          build/venv-bench and so on
 #
 # --bench makes another one, for bench/ops and bench/overhead: MLX and PyTorch
 # from scripts/requirements-bench.txt, some gigabytes.  --mlx makes the small
 # one of the differential test (tests/differential), --goldens that of
-# tools/goldens: PyTorch, transformers and mlx-lm.
+# tools/goldens: PyTorch, transformers and mlx-lm, --sdk that of tests/sdk: the
+# packages of OpenAI and Anthropic.
 #
 # Versions are pinned in scripts/requirements.txt.  A folder that already
 # holds exactly these is left alone; one made from another list is brought up
@@ -40,12 +41,17 @@ elif [ "${1-}" = --goldens ]; then
     folder=venv-goldens
     size='6 GB'
     shift
+elif [ "${1-}" = --sdk ]; then
+    name=requirements-sdk.txt
+    folder=venv-sdk
+    size='60 MB'
+    shift
 fi
 wanted=$root/scripts/$name
 
 case ${1-} in
 -h | --help)
-    echo "usage: scripts/venv.sh [--bench | --mlx | --goldens] [FOLDER]"
+    echo "usage: scripts/venv.sh [--bench | --mlx | --goldens | --sdk] [FOLDER]"
     exit 0
     ;;
 -*)

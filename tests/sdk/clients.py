@@ -1,0 +1,307 @@
+"""The packages of OpenAI and Anthropic as clients of quern serve.
+
+    clients.py QUERN_TEST ROOT
+
+QUERN_TEST is the program that plays scripts: answers are known texts.  The
+blocks of Python in the pages about clients run, too.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import anthropic
+import openai
+
+QUERN, ROOT = sys.argv[1:]
+MODELS = os.path.join(ROOT, "tests/vectors/cases/fixtures/models")
+TINY = os.path.join(MODELS, "tiny")
+PAGES = ["client-openai.md", "client-anthropic.md"]
+ASK = [{"role": "user", "content": "Hi"}]
+TESTS = []
+
+
+def test(function):
+    TESTS.append(function)
+    return function
+
+
+def scripted(folder, text):
+    """A model that answers with `text`, a token a byte."""
+    shutil.copytree(os.path.join(MODELS, "scripted"), folder)
+    name = os.path.join(folder, "config.json")
+    os.chmod(name, 0o644)
+    with open(name, encoding="utf-8") as file:
+        config = json.load(file)
+    config["script_ids"] = list(text.encode())
+    with open(name, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return folder
+
+
+class Server:
+    def __init__(self, model, *flags):
+        reader, writer = os.pipe()
+        self.process = subprocess.Popen(
+            [QUERN, "serve", model, "--port", "0", "--ready-fd", str(writer),
+             "-q", *flags], pass_fds=[writer], stdin=subprocess.DEVNULL)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            self.url = f"http://127.0.0.1:{int(pipe.read())}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *rest):
+        self.process.terminate()
+        assert self.process.wait(timeout=60) == 0
+
+    def openai(self, key="key"):
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key,
+                             max_retries=0)
+
+    def anthropic(self, key="key"):
+        return anthropic.Anthropic(base_url=self.url, api_key=key,
+                                   max_retries=0)
+
+
+def raises(kind, call, code=None, param=None):
+    try:
+        call()
+    except kind as error:
+        if code:
+            assert error.code == code, error.code
+        if param:
+            assert error.param == param, error.param
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+# ---- OpenAI ----
+
+@test
+def openai_chat(talk, _tiny):
+    c = talk.openai()
+    plain = c.chat.completions.create(model="m", messages=ASK, n=2,
+                                      max_tokens=50, logprobs=True,
+                                      top_logprobs=2)
+    assert plain.choices[0].message.content == "Hello, you", plain
+    assert plain.choices[1].finish_reason == "stop"
+    assert len(plain.choices[0].logprobs.content[0].top_logprobs) == 2
+    assert plain.usage.total_tokens == (plain.usage.prompt_tokens +
+                                        plain.usage.completion_tokens)
+    text, usage = "", None
+    for chunk in c.chat.completions.create(
+            model="m", messages=ASK, stream=True,
+            stream_options={"include_usage": True}):
+        usage = chunk.usage
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+    assert text == "Hello, you" and usage.completion_tokens == 11, (text, usage)
+    with c.chat.completions.stream(model="m", messages=ASK) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content == "Hello, you"
+    cut = c.chat.completions.create(model="m", messages=ASK, stop="you")
+    assert cut.choices[0].message.content == "Hello, "
+
+
+@test
+def openai_completions(talk, _tiny):
+    c = talk.openai()
+    made = c.completions.create(model="m", prompt=["a", "b"], max_tokens=5)
+    assert [choice.text for choice in made.choices] == ["Hello", "Hello"]
+    streamed = "".join(chunk.choices[0].text for chunk in c.completions.create(
+        model="m", prompt="a", max_tokens=5, stream=True))
+    assert streamed == "Hello"
+
+
+@test
+def openai_responses(talk, _tiny):
+    c = talk.openai()
+    first = c.responses.create(model="m", input="Hi", instructions="Be kind.",
+                               metadata={"a": "b"})
+    assert first.output_text == "Hello, you" and first.status == "completed"
+    second = c.responses.create(model="m", input="And?",
+                                previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    assert c.responses.retrieve(first.id).output_text == "Hello, you"
+    types, text = [], ""
+    for event in c.responses.create(model="m", input=ASK, stream=True):
+        assert event.sequence_number == len(types)
+        types.append(event.type)
+        if event.type == "response.output_text.delta":
+            text += event.delta
+    assert text == "Hello, you", text
+    assert types[:2] == ["response.created", "response.in_progress"], types
+    assert types[-1] == "response.completed", types
+    with c.responses.stream(model="m", input="Hi") as stream:
+        assert stream.get_final_response().output_text == "Hello, you"
+    c.responses.delete(first.id)
+    raises(openai.NotFoundError, lambda: c.responses.retrieve(first.id),
+           "response_not_found")
+
+
+@test
+def openai_embeddings(_talk, tiny):
+    c = tiny.openai()
+    # The package asks for base64 and decodes it.
+    made = c.embeddings.create(model="m", input=["a", "b"], dimensions=8)
+    plain = c.embeddings.create(model="m", input=["a", "b"], dimensions=8,
+                                encoding_format="float")
+    for x, y in zip(made.data, plain.data):
+        assert len(x.embedding) == 8
+        assert all(abs(p - q) < 1e-7 for p, q in zip(x.embedding, y.embedding))
+    assert abs(sum(v * v for v in made.data[0].embedding) - 1) < 1e-5
+    assert made.usage.total_tokens == plain.usage.total_tokens > 0
+
+
+@test
+def openai_errors(talk, tiny):
+    c = talk.openai()
+
+    def chat(client=c, **more):
+        body = {"model": "m", "messages": ASK, **more}
+        return client.chat.completions.create(**body)
+    raises(openai.BadRequestError, lambda: chat(temperature=9),
+           "out_of_range", "temperature")
+    raises(openai.BadRequestError, lambda: chat(tools=[{
+        "type": "function", "function": {"name": "f", "parameters": {}}}]),
+           param="tools")
+    assert chat(tools=[]).choices[0].message.content == "Hello, you"
+    error = raises(openai.BadRequestError, lambda: chat(
+        client=tiny.openai(), messages=[{"role": "user",
+                                         "content": "word " * 400}]),
+        "context_length_exceeded", "messages")
+    assert error.status_code == 400 and error.request_id.startswith("req_")
+    raises(openai.NotFoundError, lambda: c.models.retrieve("none"),
+           "model_not_found")
+    assert c.models.list().data[0].id == "talk"
+    raises(openai.AuthenticationError, lambda: chat(talk.openai("wrong")),
+           "invalid_api_key")
+
+
+# ---- Anthropic ----
+
+@test
+def anthropic_messages(talk, _tiny):
+    c = talk.anthropic()
+    made = c.messages.create(model="m", max_tokens=50, messages=ASK,
+                             system="Be kind.", extra_body={"temperature": 0},
+                             thinking={"type": "disabled"},
+                             metadata={"user_id": "u"})
+    assert made.content[0].text == "Hello, you", made
+    assert made.stop_reason == "end_turn" and made.usage.output_tokens == 11
+    cut = c.messages.create(model="m", max_tokens=50, messages=ASK,
+                            stop_sequences=["you"])
+    assert cut.stop_reason == "stop_sequence" and cut.stop_sequence == "you"
+    short = c.messages.create(model="m", max_tokens=3, messages=ASK)
+    assert short.stop_reason == "max_tokens"
+    assert short.content[0].text == "Hel"
+    # What came back is sent back.
+    again = c.messages.create(model="m", max_tokens=9, messages=ASK + [
+        {"role": "assistant", "content": made.content}, *ASK])
+    assert again.usage.input_tokens + again.usage.cache_read_input_tokens > 20
+
+
+@test
+def anthropic_streams(talk, _tiny):
+    c = talk.anthropic()
+    with c.messages.stream(model="m", max_tokens=50, messages=ASK) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == final.content[0].text == "Hello, you", text
+    assert final.stop_reason == "end_turn" and final.usage.output_tokens == 11
+    types = [e.type for e in c.messages.create(
+        model="m", max_tokens=50, messages=ASK, stream=True)]
+    # The package keeps pings to itself.
+    assert types[0] == "message_start" and types[-1] == "message_stop", types
+
+
+@test
+def anthropic_counts(talk, _tiny):
+    c = talk.anthropic()
+    system = [{"type": "text", "text": "Remember this. " * 10,
+               "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+    counted = c.messages.count_tokens(model="m", messages=ASK, system=system)
+    for _ in range(2):
+        used = c.messages.create(model="m", max_tokens=1, messages=ASK,
+                                 system=system).usage
+        assert counted.input_tokens == (used.input_tokens +
+                                        used.cache_creation_input_tokens +
+                                        used.cache_read_input_tokens), used
+    assert used.cache_read_input_tokens > 100, used
+
+
+@test
+def anthropic_errors(talk, _tiny):
+    c = talk.anthropic()
+
+    def ask(client=c, **more):
+        body = {"model": "m", "max_tokens": 5, "messages": ASK, **more}
+        return client.messages.create(**body)
+    error = raises(anthropic.BadRequestError, lambda: ask(
+        extra_body={"temperature": 1.5}))
+    assert error.body["error"]["type"] == "invalid_request_error", error.body
+    raises(anthropic.BadRequestError, lambda: ask(tools=[
+        {"name": "f", "input_schema": {"type": "object"}}]))
+    ask(tools=[])
+    raises(anthropic.BadRequestError, lambda: ask(messages=[
+        {"role": "user", "content": [{"type": "image", "source": {
+            "type": "url", "url": "http://localhost/x"}}]}]))
+    raises(anthropic.AuthenticationError, lambda: ask(talk.anthropic("wrong")))
+
+
+# ---- pages ----
+
+def check_page(name, talk):
+    """Each block of Python runs and prints what the block behind it shows."""
+    with open(os.path.join(ROOT, "docs", name), encoding="utf-8") as file:
+        page = file.read()
+    blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", page,
+                        re.DOTALL)
+    assert blocks, f"{name}: no Python"
+    env = {**os.environ, "OPENAI_BASE_URL": talk.url + "/v1",
+           "OPENAI_API_KEY": "key", "ANTHROPIC_BASE_URL": talk.url,
+           "ANTHROPIC_API_KEY": "key"}
+    for code, shown in blocks:
+        done = subprocess.run([sys.executable, "-c", code], env=env,
+                              capture_output=True, timeout=60, check=False)
+        said = done.stdout.decode()
+        assert done.returncode == 0, f"{name}: {done.stderr.decode()}"
+        wanted = ".*".join(map(re.escape, shown.split("...")))
+        assert re.fullmatch(wanted, said.rstrip("\n") + "\n", re.DOTALL), \
+            f"{name}: {code}prints {said}"
+
+
+@test
+def pages(talk, _tiny):
+    for name in PAGES:
+        check_page(name, talk)
+
+
+# ---- all ----
+
+def main():
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        model = scripted(os.path.join(folder, "talk"), "Hello, you")
+        with Server(model, "--api-key", "key") as talk, \
+                Server(TINY, "--api-key", "key", "--pooling", "mean") as tiny:
+            for function in TESTS:
+                try:
+                    function(talk, tiny)
+                    print(f"ok {function.__name__}")
+                except Exception as error:  # pylint: disable=broad-except
+                    bad += 1
+                    print(f"FAILED {function.__name__}: "
+                          f"{type(error).__name__} {error}"[:1500])
+    print(f"openai {openai.__version__}, anthropic {anthropic.__version__}: "
+          f"{len(TESTS) - bad} passed, {bad} failed")
+    return 1 if bad else 0
+
+
+sys.exit(main())
