@@ -10,7 +10,8 @@
  *   budget.c   widths of modules for a number of bits per weight
  *   awq.c      columns that matter more made larger before they are rounded
  *   write_st.c items into the safetensors files of a model directory
- *   write_gguf.c  items into a GGUF file, behind what gguf_head.c makes
+ *   write_gguf.c  items into a GGUF file, behind what gguf_head.c and
+ *              gguf_spm.c make
  *   settings.c config.json and the files beside it
  *   place.c    a temporary sibling of the destination, and its renaming
  *   convert.c  the order of all this

@@ -2,7 +2,9 @@
  *
  * A matrix of 4-bit affine groups becomes Q4_1, whose blocks are groups of 32
  * with a float16 scale and minimum: larger groups say theirs several times.
- * What else is packed becomes float16.  Vectors are float32. */
+ * Where the minimum is -8 scales, as in what was Q4_0, it is Q4_0 again, and
+ * 8-bit groups whose minimum is -128 scales are Q8_0.  What else is packed
+ * becomes float16.  Vectors are float32. */
 #include "write_gguf.h"
 
 #include "base/alloc.h"
@@ -15,7 +17,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { ALIGN = 32, BLOCK = 32, BLOCK_BYTES = 20 };
+enum { ALIGN = 32, BLOCK = 32 };
 
 /* ---- names ---- */
 
@@ -25,6 +27,15 @@ static const struct {
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
     {"lm_head", "output"},
+};
+
+/* Gemma 2 and 3 have norms behind each sublayer, too. */
+static const struct {
+    const char *module, *name;
+} gemma_names[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
 static const struct {
@@ -43,25 +54,38 @@ static const struct {
     {"mlp.down_proj", "ffn_down"},
 };
 
-/* "model.layers.3.mlp.up_proj.weight" to "blk.3.ffn_up.weight". */
-static qn_status gguf_name(char out[64], const char *name)
+static bool four_norms(const qn_origin *s)
 {
-    const char *dot = strrchr(name, '.');
+    return !strcmp(s->arch, "gemma2") || !strncmp(s->arch, "gemma3", 6);
+}
+
+/* What a module of a layer is called, or NULL. */
+static const char *layer_name(const qn_origin *s, qn_str module)
+{
+    for (size_t i = 0; i < sizeof gemma_names / sizeof *gemma_names; i++)
+        if (four_norms(s) && qn_str_is(module, gemma_names[i].module))
+            return gemma_names[i].name;
+    for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++)
+        if (qn_str_is(module, layer_names[i].module))
+            return layer_names[i].name;
+    return NULL;
+}
+
+/* "model.layers.3.mlp.up_proj.weight" to "blk.3.ffn_up.weight". */
+static qn_status gguf_name(char out[64], const qn_origin *s, const char *name)
+{
+    const char *dot = strrchr(name, '.'), *found = NULL;
     int layer, used = 0;
     size_t stem = dot ? (size_t)(dot - name) : 0;
-    if (sscanf(name, "model.layers.%4d.%n", &layer, &used) == 1 && used) {
-        for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++)
-            if (stem == (size_t)used + strlen(layer_names[i].module) &&
-                !strncmp(name + used, layer_names[i].module,
-                         stem - (size_t)used)) {
-                snprintf(out, 64, "blk.%d.%s%s", layer, layer_names[i].name,
-                         dot);
-                return QN_OK;
-            }
+    if (sscanf(name, "model.layers.%4d.%n", &layer, &used) == 1 && used &&
+        stem > (size_t)used)
+        found = layer_name(s, (qn_str){name + used, stem - (size_t)used});
+    if (found) {
+        snprintf(out, 64, "blk.%d.%s%s", layer, found, dot);
+        return QN_OK;
     }
     for (size_t i = 0; i < sizeof global_names / sizeof *global_names; i++)
-        if (stem == strlen(global_names[i].module) &&
-            !strncmp(name, global_names[i].module, stem)) {
+        if (qn_str_is((qn_str){name, stem}, global_names[i].module)) {
             snprintf(out, 64, "%s%s", global_names[i].name, dot);
             return QN_OK;
         }
@@ -86,21 +110,47 @@ static bool halves_hold(const qn_weight *w)
     return true;
 }
 
-static bool is_q4_1(const qn_item *item)
+/* Whether each minimum is so many scales below 0. */
+static bool is_centred(const qn_item *item, float middle)
 {
-    return item->form == QN_FORM_PACKED && item->from.bits == 4 &&
-           item->from.mode == QN_MODE_AFFINE && item->from.group % BLOCK == 0;
+    const qn_weight *scales = item->scales, *biases = item->biases;
+    uint64_t count =
+        scales->data.size / qn_st_dtype_size((qn_st_dtype)scales->type);
+    for (uint64_t i = 0; i < count; i++) {
+        float scale, bias;
+        qn_read_plain(&scale, scales, i, 1);
+        qn_read_plain(&bias, biases, i, 1);
+        if (bias != -middle * scale)
+            return false;
+    }
+    return true;
+}
+
+/* The type whose blocks hold the item's codes, or -1. */
+static int block_type(qn_item *item)
+{
+    int bits = item->from.bits;
+    if (item->form != QN_FORM_PACKED || item->action != QN_KEEP ||
+        item->from.mode != QN_MODE_AFFINE || item->from.group % BLOCK)
+        return -1;
+    bool halves = halves_hold(item->scales);
+    if (bits == 8)
+        return halves && is_centred(item, 128) ? QN_GGUF_Q8_0_T : -1;
+    if (bits != 4)
+        return -1;
+    if (halves && is_centred(item, 8))
+        return QN_GGUF_Q4_0_T;
+    item->inexact = !halves || !halves_hold(item->biases);
+    return QN_GGUF_Q4_1_T;
 }
 
 static int type_of(qn_item *item)
 {
     if (item->rows == 1 || item->main->ndim < 2)
         return QN_GGUF_F32_T;
-    if (item->action == QN_KEEP && is_q4_1(item)) {
-        item->inexact =
-            !halves_hold(item->scales) || !halves_hold(item->biases);
-        return QN_GGUF_Q4_1_T;
-    }
+    int blocks = block_type(item);
+    if (blocks >= 0)
+        return blocks;
     qn_st_dtype dtype =
         item->action == QN_CAST ? item->dtype : qn_item_floats(item);
     if (item->action == QN_KEEP && item->form == QN_FORM_PACKED) {
@@ -114,9 +164,18 @@ static int type_of(qn_item *item)
 
 static uint64_t row_size(int type, uint64_t cols)
 {
-    return type == QN_GGUF_Q4_1_T  ? cols / BLOCK * BLOCK_BYTES
-           : type == QN_GGUF_F32_T ? cols * 4
-                                   : cols * 2;
+    size_t bytes = 0, elements = 1;
+    qn_gguf_type_block(type, &bytes, &elements);
+    return cols / elements * bytes;
+}
+
+/* Norms of Gemma have the 1 that model directories leave to the program. */
+static void add_one(const qn_origin *s, qn_item *item)
+{
+    const char *tail = strrchr(item->name, '.');
+    bool norm = item->main->ndim == 1 && tail && tail - item->name >= 4 &&
+                !strncmp(tail - 4, "norm.weight", 11);
+    item->shift = norm && !strncmp(s->arch, "gemma", 5);
 }
 
 /* The rows of each head stand in pairs in files of this architecture. */
@@ -155,10 +214,11 @@ static uint64_t aligned(uint64_t n)
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static qn_status add_info(qn_buf *head, qn_item *item, uint64_t at)
+static qn_status add_info(qn_buf *head, const qn_origin *s, qn_item *item,
+                          uint64_t at)
 {
     char name[64];
-    qn_status status = gguf_name(name, item->name);
+    qn_status status = gguf_name(name, s, item->name);
     if (status)
         return status;
     qn_gguf_put_text(head, qn_str_of(name));
@@ -183,13 +243,14 @@ qn_status qn_gguf_plan(qn_buf *head, qn_origin *s, uint64_t *total)
     for (size_t i = 0; i < s->count && !status; i++) {
         qn_item *item = &s->items[i];
         pair_rows(s, item);
+        add_one(s, item);
         if (item->action == QN_QUANT)
             return qn_fail(QN_E_UNSUPPORTED,
                            "to gguf: quantize a directory first");
         item->gguf_type = type_of(item);
         item->out[0].at = at;
         item->out[0].size = item->rows * row_size(item->gguf_type, item->cols);
-        status = add_info(head, item, at);
+        status = add_info(head, s, item, at);
         at = aligned(at + item->out[0].size);
     }
     while (!status && head->size % ALIGN && !head->failed)
@@ -200,34 +261,59 @@ qn_status qn_gguf_plan(qn_buf *head, qn_origin *s, uint64_t *total)
 
 /* ---- the data ---- */
 
+static void put_half(uint8_t *out, const qn_weight *w, uint64_t i)
+{
+    float value;
+    qn_read_plain(&value, w, i, 1);
+    uint16_t half = qn_f32_to_f16(value);
+    out[0] = (uint8_t)half;
+    out[1] = (uint8_t)(half >> 8);
+}
+
+/* 32 codes of 4 bits, of which blocks have the first and the second half beside
+ * each other. */
+static void put_nibbles(uint8_t *out, const uint8_t *low)
+{
+    for (int i = 0; i < 16; i++) {
+        int first = low[i / 2] >> 4 * (i % 2) & 15;
+        int second = low[8 + i / 2] >> 4 * (i % 2) & 15;
+        out[i] = (uint8_t)(first | second << 4);
+    }
+}
+
 /* A row of groups as blocks. */
 static void put_blocks(uint8_t *out, const qn_item *item, uint64_t row)
 {
-    uint64_t groups = item->cols / (uint64_t)item->from.group;
-    const uint8_t *words = item->main->data.data + row * item->cols / 2;
-    for (uint64_t b = 0; b < item->cols / BLOCK; b++, out += BLOCK_BYTES) {
-        uint64_t g = row * groups + b * BLOCK / (uint64_t)item->from.group;
-        float scale, bias;
-        qn_read_plain(&scale, item->scales, g, 1);
-        qn_read_plain(&bias, item->biases, g, 1);
-        uint16_t d = qn_f32_to_f16(scale), m = qn_f32_to_f16(bias);
-        out[0] = (uint8_t)d;
-        out[1] = (uint8_t)(d >> 8);
-        out[2] = (uint8_t)m;
-        out[3] = (uint8_t)(m >> 8);
-        for (int i = 0; i < 16; i++) {
-            const uint8_t *low = words + b * 16;
-            int first = low[i / 2] >> 4 * (i % 2) & 15;
-            int second = low[8 + i / 2] >> 4 * (i % 2) & 15;
-            out[4 + i] = (uint8_t)(first | second << 4);
+    uint64_t bits = (uint64_t)item->from.bits, bytes = BLOCK * bits / 8;
+    uint64_t group = (uint64_t)item->from.group, groups = item->cols / group;
+    const uint8_t *codes = item->main->data.data + row * item->cols * bits / 8;
+    for (uint64_t b = 0; b < item->cols / BLOCK; b++, codes += bytes) {
+        uint64_t g = row * groups + b * BLOCK / group;
+        put_half(out, item->scales, g);
+        out += 2;
+        if (item->gguf_type == QN_GGUF_Q4_1_T) {
+            put_half(out, item->biases, g);
+            out += 2;
         }
+        if (bits == 4)
+            put_nibbles(out, codes);
+        /* The codes of Q8_0 have a sign. */
+        for (int i = 0; i < BLOCK && bits == 8; i++)
+            out[i] = codes[i] ^ 0x80;
+        out += bytes;
     }
+}
+
+static bool is_blocks(int type)
+{
+    return type == QN_GGUF_Q4_1_T || type == QN_GGUF_Q4_0_T ||
+           type == QN_GGUF_Q8_0_T;
 }
 
 static qn_status put_row(uint8_t *out, float *values, const qn_item *item,
                          uint64_t row, mlx_stream s)
 {
-    if (item->gguf_type == QN_GGUF_Q4_1_T) {
+    if (is_blocks(item->gguf_type)) {
         put_blocks(out, item, row);
         return QN_OK;
     }
