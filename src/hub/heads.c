@@ -40,7 +40,10 @@ typedef struct front {
     qn_transfer transfer;
     qn_buf bytes;
     uint64_t need; /* bytes without which more can't be said */
-    bool stopped;  /* what there is is enough */
+    /* A walk begins at the front again, so one for each piece that comes would
+     * take the square of its length. */
+    uint64_t next_look;
+    bool stopped; /* what there is is enough */
 } front;
 
 /* ---- one file ---- */
@@ -66,6 +69,7 @@ static qn_status look(front *f)
         status = qn_st_front_size(&size, bytes.data, (size_t)f->file->size);
         f->need = size;
     }
+    f->next_look = bytes.size + bytes.size / 8;
     uint64_t most = is_small(f->file->name) ? MOST_SMALL : MOST_FRONT;
     if (!status && f->need > f->file->size)
         status = qn_fail(QN_E_FORMAT,
@@ -102,8 +106,9 @@ static qn_status add_front(void *data, const void *bytes, size_t size)
                        (unsigned long long)f->file->size);
     qn_buf_add(&f->bytes, bytes, size);
     qn_status status = qn_buf_status(&f->bytes);
-    if (!status && is_enough(f))
-        status = look(f);
+    if (status || !is_enough(f) || f->bytes.size < f->next_look)
+        return status;
+    status = look(f);
     if (status || !is_enough(f))
         return status;
     f->stopped = true;
@@ -138,6 +143,10 @@ static qn_status fetch_front(heads *h, front *f)
         if (status || f->stopped)
             break;
         bool came = f->bytes.size > before;
+        if (came && is_enough(f))
+            status = look(f);
+        if (status || is_enough(f))
+            break;
         if (t->status && !(t->may_pass && came))
             status = qn_ask_explain(t, h->hub, h->listing.id, f->file->name);
         else if (!came)
