@@ -255,6 +255,13 @@ static void load(int kind, qn_str file)
         status = qn_kv_import(cache, path, stream);
     else if (!status)
         status = qn_kv_cache_load(cache, path, &ids, facts, FACTS, stream);
+    int32_t *only = NULL;
+    size_t count = 0;
+    if (!qn_kv_file_tokens(path, &only, &count, stream))
+        FUZZ_CHECK(only && count);
+    else
+        FUZZ_CHECK(!only);
+    qn_free(only);
     FUZZ_CHECK(status || qn_kv_cache_length(cache));
     FUZZ_CHECK(!status || (!qn_kv_cache_length(cache) && !ids));
     if (!status && ids)

@@ -308,6 +308,14 @@ typedef struct quern_options {
      * prompts which begin like them are not computed again; 0: none are kept.
      * Answers stay the same, to the bit. */
     uint64_t prefix_cache;
+    /* A folder where these are also written, when there is nothing to compute
+     * and when the model is freed, and found again, also by the next process;
+     * NULL: none.  It is made if it is not there; QUERN_E_ARG where others may
+     * enter it (its mode must be 0700) or another process uses it.  What was
+     * computed in another way (release, kind of processor, types) is not used.
+     * At most `prefix_disk_limit` bytes; 0: 20 GiB. */
+    const char *prefix_disk;
+    uint64_t prefix_disk_limit;
     /* Loads also what does not fit in memory. */
     bool force;
     /* Reads headers, tokenizer and template, not the weights: for
@@ -814,6 +822,11 @@ typedef struct quern_prefix_stats {
     /* So far: prompts that found something, and that did not; tokens that were
      * found; entries that had to go for others. */
     uint64_t hits, misses, hit_tokens, evictions;
+    /* In options.prefix_disk: the model's files, the bytes of all; so far:
+     * files that had to go, and that could not be used (computed in another
+     * way, or damaged). */
+    size_t disk_entries;
+    uint64_t disk_bytes, disk_evictions, disk_refused;
 } quern_prefix_stats;
 
 void quern_model_prefixes(quern_model *model, quern_prefix_stats *out);
@@ -821,6 +834,9 @@ void quern_model_prefixes(quern_model *model, quern_prefix_stats *out);
  * there was. */
 quern_status quern_model_flush(quern_model *model, size_t *entries,
                                uint64_t *bytes, quern_error *error);
+/* The same of what the model has on the disk (options.prefix_disk). */
+quern_status quern_model_flush_disk(quern_model *model, size_t *entries,
+                                    uint64_t *bytes, quern_error *error);
 
 /* ---- vectors of texts ---------------------------------------------------- */
 

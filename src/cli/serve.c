@@ -285,6 +285,9 @@ static void adapt(void *data, quern_options *options)
     int64_t rows = whole(v, QN_FLAG_SPEC_MAX_ROWS, 4);
     options->parallel = v->ctx ? v->fit.parallel : v->config.parallel;
     options->prefix_cache = v->prefix_cache;
+    options->prefix_disk = flag_of(v, QN_FLAG_PREFIX_DISK)->text;
+    options->prefix_disk_limit =
+        (uint64_t)whole(v, QN_FLAG_PREFIX_DISK_LIMIT, 0);
     options->prefill_chunk = (int)whole(v, QN_FLAG_PREFILL_CHUNK, 512);
     options->max_step_ms = (int)whole(v, QN_FLAG_MAX_STEP_MS, 250);
     options->spec_max_rows = (int)rows;

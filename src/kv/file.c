@@ -631,29 +631,66 @@ static qn_status restore(qn_kv_cache *cache, source *from, int32_t **ids,
     return status;
 }
 
+static qn_status open_source(source *from, const char *path, mlx_stream s)
+{
+    *from = (source){mlx_map_string_to_array_new(),
+                     mlx_map_string_to_string_new(), 0};
+    qn_status status = qn_engine(!from->arrays.ctx || !from->texts.ctx);
+    if (!status)
+        status = qn_file_check(path);
+    if (status)
+        return status;
+    status =
+        qn_engine(mlx_load_safetensors(&from->arrays, &from->texts, path, s));
+    /* The engine's checks of a file are the file's fault. */
+    return status == QN_E_INTERNAL ? QN_E_FORMAT : status;
+}
+
+static void close_source(source *from)
+{
+    if (from->arrays.ctx)
+        mlx_map_string_to_array_free(from->arrays);
+    if (from->texts.ctx)
+        mlx_map_string_to_string_free(from->texts);
+}
+
+qn_status qn_kv_file_tokens(const char *path, int32_t **ids, size_t *count,
+                            mlx_stream s)
+{
+    source from;
+    uint64_t sum = 0;
+    int length = 0;
+    *ids = NULL;
+    mlx_array tokens = mlx_array_new();
+    qn_status status = open_source(&from, path, s);
+    if (!status && mlx_map_string_to_array_get(&tokens, from.arrays, "tokens"))
+        status = qn_fail(QN_E_FORMAT, "saved KV cache: no tensor tokens");
+    if (!status && mlx_array_ndim(tokens) == 1)
+        length = mlx_array_dim(tokens, 0);
+    if (!status)
+        status = length ? take_tokens(&from, ids, length, &sum, s)
+                        : qn_fail(QN_E_FORMAT, "saved KV cache: no tokens");
+    mlx_array_free(tokens);
+    close_source(&from);
+    if (status) {
+        qn_free(*ids);
+        *ids = NULL;
+        return qn_fail_where(status, "%s", path);
+    }
+    *count = (size_t)length;
+    return QN_OK;
+}
+
 qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
                            const qn_kv_fact *facts, size_t count, mlx_stream s)
 {
     assert(!cache->length);
-    source from = {mlx_map_string_to_array_new(),
-                   mlx_map_string_to_string_new(), 0};
+    source from;
     int32_t *found = NULL;
-    qn_status status = qn_engine(!from.arrays.ctx || !from.texts.ctx);
-    if (!status)
-        status = qn_file_check(path);
-    if (!status) {
-        status =
-            qn_engine(mlx_load_safetensors(&from.arrays, &from.texts, path, s));
-        /* The engine's checks of a file are the file's fault. */
-        if (status == QN_E_INTERNAL)
-            status = QN_E_FORMAT;
-    }
+    qn_status status = open_source(&from, path, s);
     if (!status)
         status = restore(cache, &from, &found, facts, count, s);
-    if (from.arrays.ctx)
-        mlx_map_string_to_array_free(from.arrays);
-    if (from.texts.ctx)
-        mlx_map_string_to_string_free(from.texts);
+    close_source(&from);
     if (!status) {
         *ids = found;
         return QN_OK;

@@ -41,4 +41,9 @@ qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
 qn_status qn_kv_cache_load(qn_kv_cache *cache, const char *path, int32_t **ids,
                            const qn_kv_fact *facts, size_t count, mlx_stream s);
 
+/* The tokens alone, of which nothing but their type is checked; *ids is the
+ * caller's (qn_free).  Statuses as above. */
+qn_status qn_kv_file_tokens(const char *path, int32_t **ids, size_t *count,
+                            mlx_stream s);
+
 #endif

@@ -9,6 +9,7 @@
 #include "kv/engine.h"
 #include "model/describe.h"
 #include "model/foreign.h"
+#include "prefix_disk.h"
 #include "sampler.h"
 
 #include <quern/ext.h>
@@ -617,6 +618,30 @@ static void set_up(quern_model *m, const quern_options *options)
     m->in_use = -1;
 }
 
+#define PREFIX_DISK ((uint64_t)20 << 30)
+
+static bool write_prefix(void *data)
+{
+    return qn_prefixes_write_one(data);
+}
+
+/* Where prompts outlive the model. */
+static qn_status open_disk(quern_model *m, const quern_options *options)
+{
+    qn_prefix_disk *disk;
+    if (!options->prefix_disk || !options->prefix_cache)
+        return QN_OK;
+    qn_status status = qn_prefix_disk_open(
+        &disk, m, options->prefix_disk,
+        options->prefix_disk_limit ? options->prefix_disk_limit : PREFIX_DISK);
+    if (status)
+        return qn_fail_where(status, "prefix_disk");
+    qn_prefixes_use_disk(&m->prefixes, disk);
+    m->scheduler.idle = write_prefix;
+    m->scheduler.idle_data = &m->prefixes;
+    return QN_OK;
+}
+
 /* `m`: new, or NULL where there was no memory for it. */
 static quern_status open_model(quern_model **out, quern_model *m,
                                const char *path, const quern_options *options,
@@ -642,6 +667,8 @@ static quern_status open_model(quern_model **out, quern_model *m,
         status = load_draft(m, options);
     if (m->heads)
         status = qn_model_drop_heads(&m->heads, path, status);
+    if (!status && !options->headers_only)
+        status = open_disk(m, options);
     m->load_seconds = qn_now() - start;
     if (status) {
         qn_error kept;
@@ -692,6 +719,9 @@ void quern_model_free(quern_model *m)
     if (!m)
         return;
     qn_scheduler_clear(&m->scheduler);
+    /* Where the thread was never needed. */
+    while (qn_prefixes_write_one(&m->prefixes))
+        continue;
     qn_prefixes_clear(&m->prefixes);
     quern_model_free(m->draft);
     qn_model_free(m->model);

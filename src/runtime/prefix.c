@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "kv/engine.h"
+#include "prefix_disk.h"
 #include "runtime.h"
 
 #include <string.h>
@@ -16,6 +17,7 @@ struct qn_prefix {
     uint64_t bytes;
     double pinned_until; /* by qn_now; 0: not pinned */
     uint64_t pin;        /* its number among the pins */
+    bool written;        /* to the disk, or not to be */
 };
 
 void qn_prefixes_init(qn_prefixes *p, uint64_t limit)
@@ -35,6 +37,8 @@ static void free_entry(qn_prefix *e)
 void qn_prefixes_clear(qn_prefixes *p)
 {
     qn_prefixes_flush(p, NULL, NULL);
+    qn_prefix_disk_close(p->disk);
+    p->disk = NULL;
     pthread_mutex_destroy(&p->lock);
 }
 
@@ -62,6 +66,8 @@ static void count(qn_prefixes *p, quern_prefix_stats add)
         add.bytes += e->bytes;
         add.pinned_bytes += is_pinned(e, now) ? e->bytes : 0;
     }
+    if (p->disk)
+        qn_prefix_disk_stats(p->disk, &add);
     pthread_mutex_lock(&p->lock);
     add.hits += p->stats.hits;
     add.misses += p->stats.misses;
@@ -182,10 +188,33 @@ bool qn_session_share(quern_session *s, const qn_kv_cache *from,
     return true;
 }
 
+static qn_prefix *add(qn_prefixes *p, qn_kv_cache *cache, qn_ids *ids,
+                      const char *space, int choice);
+static uint64_t evict(qn_prefixes *p);
+
+/* Makes what the disk has of the ids, and memory has not, an entry. */
+static void fetch(qn_prefixes *p, const char *space, int choice,
+                  const int32_t *ids, size_t n)
+{
+    size_t have;
+    qn_kv_cache *cache;
+    qn_ids tokens;
+    longest(p, space, choice, ids, n, &have);
+    if (!qn_prefix_disk_take(p->disk, space, choice, ids, n, have, &cache,
+                             &tokens))
+        return;
+    qn_prefix *e = add(p, cache, &tokens, space, choice);
+    if (e)
+        e->written = true;
+    count(p, (quern_prefix_stats){.evictions = evict(p)});
+}
+
 void qn_prefixes_take(qn_prefixes *p, quern_session *s, const char *space,
                       int choice, const int32_t *ids, size_t n)
 {
     size_t length;
+    if (p->disk)
+        fetch(p, space, choice, ids, n);
     qn_prefix *e = longest(p, space, choice, ids, n, &length);
     if (!e || !qn_session_share(s, e->cache, ids, length)) {
         count(p, (quern_prefix_stats){.misses = 1});
@@ -364,6 +393,34 @@ void qn_prefixes_mark(qn_prefixes *p, quern_session *s, const char *space,
         e->pin = ++p->pins;
     }
     count(p, (quern_prefix_stats){.evictions = evict(p)});
+}
+
+void qn_prefixes_use_disk(qn_prefixes *p, struct qn_prefix_disk *disk)
+{
+    p->disk = disk;
+    count(p, (quern_prefix_stats){0});
+}
+
+bool qn_prefixes_write_one(qn_prefixes *p)
+{
+    qn_prefix *e = p->disk ? p->first : NULL;
+    while (e && e->written)
+        e = e->next;
+    if (!e)
+        return false;
+    e->written = true;
+    qn_prefix_disk_put(p->disk, e->space, e->choice, e->cache, &e->ids);
+    count(p, (quern_prefix_stats){0});
+    return true;
+}
+
+void qn_prefixes_flush_disk(qn_prefixes *p, size_t *entries, uint64_t *bytes)
+{
+    *entries = 0;
+    *bytes = 0;
+    if (p->disk)
+        qn_prefix_disk_flush(p->disk, entries, bytes);
+    count(p, (quern_prefix_stats){0});
 }
 
 void qn_prefixes_flush(qn_prefixes *p, size_t *entries, uint64_t *bytes)

@@ -12,6 +12,9 @@
  * is over; pins have at most half of the limit, beyond that the oldest become
  * ordinary.
  *
+ * With a disk (prefix_disk.h) entries are written to it when there is time, and
+ * what memory has no more comes back from there.
+ *
  * All calls are for the model's thread, but for qn_prefixes_stats. */
 #ifndef QN_RUNTIME_PREFIX_H
 #define QN_RUNTIME_PREFIX_H
@@ -28,11 +31,13 @@
 enum { QN_PREFIX_LEAST = 32 }; /* shorter sequences are not kept */
 
 typedef struct qn_prefix qn_prefix;
+struct qn_prefix_disk;
 
 typedef struct qn_prefixes {
-    uint64_t limit;   /* bytes; 0: nothing is kept */
-    qn_prefix *first; /* most recently used */
-    uint64_t pins;    /* made so far, which tells the oldest */
+    uint64_t limit;              /* bytes; 0: nothing is kept */
+    qn_prefix *first;            /* most recently used */
+    uint64_t pins;               /* made so far, which tells the oldest */
+    struct qn_prefix_disk *disk; /* or NULL; owned */
     /* Copied out under the lock; changed by the model's thread alone. */
     pthread_mutex_t lock;
     quern_prefix_stats stats;
@@ -40,6 +45,10 @@ typedef struct qn_prefixes {
 
 void qn_prefixes_init(qn_prefixes *p, uint64_t limit);
 void qn_prefixes_clear(qn_prefixes *p);
+/* Takes the disk over, before there is anything else. */
+void qn_prefixes_use_disk(qn_prefixes *p, struct qn_prefix_disk *disk);
+/* Writes an entry that is not on the disk; false: there is none. */
+bool qn_prefixes_write_one(qn_prefixes *p);
 
 /* How many of the first `count` ids the store would give. */
 size_t qn_prefixes_longest(const qn_prefixes *p, const char *space, int choice,
@@ -64,7 +73,9 @@ void qn_prefixes_keep(qn_prefixes *p, quern_session *session, const char *space,
  * What can't be kept is not. */
 void qn_prefixes_mark(qn_prefixes *p, quern_session *session, const char *space,
                       int choice, size_t length, int64_t seconds);
-/* Drops everything; *entries and *bytes are what was there. */
+/* Drops everything in memory, or on the disk; *entries and *bytes are what was
+ * there. */
+void qn_prefixes_flush_disk(qn_prefixes *p, size_t *entries, uint64_t *bytes);
 void qn_prefixes_flush(qn_prefixes *p, size_t *entries, uint64_t *bytes);
 
 void qn_prefixes_stats(qn_prefixes *p, quern_prefix_stats *out);

@@ -189,6 +189,11 @@ qn_status qn_prompt_ids(const quern_model *model, qn_str text, qn_ids *out);
 /* What tells a model's files from others. */
 void qn_model_digest(char out[QN_DIGEST_SIZE], qn_weights *weights,
                      const qn_config *config);
+/* Fills QN_MODEL_FACTS of what must be equal for a saved cache of the model to
+ * be good (kv/file.h); they are the model's. */
+enum { QN_MODEL_FACTS = 4 };
+struct qn_kv_fact;
+void qn_model_facts(const quern_model *model, struct qn_kv_fact *facts);
 
 /* ---- session.c ---- */
 

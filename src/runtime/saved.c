@@ -57,11 +57,11 @@ void qn_model_digest(char out[QN_DIGEST_SIZE], qn_weights *weights,
 
 /* ---- files ---- */
 
-enum { FACTS = 4 };
+enum { FACTS = QN_MODEL_FACTS };
 
 /* No release has had adapters or ways of other programs yet, so there is one
  * value for each; a file that says otherwise is of another one. */
-static void list_facts(const quern_model *m, qn_kv_fact facts[FACTS])
+void qn_model_facts(const quern_model *m, struct qn_kv_fact *facts)
 {
     facts[0] = (qn_kv_fact){"model", m->digest, false};
     facts[1] = (qn_kv_fact){"adapter", "", false};
@@ -84,7 +84,7 @@ static qn_status save(void *data)
         return qn_fail(QN_E_UNSUPPORTED,
                        "a session that began with a prompt cache of mlx-lm, "
                        "whose tokens are not known, can't be saved");
-    list_facts(s->model, facts);
+    qn_model_facts(s->model, facts);
     return qn_kv_cache_save(s->cache, w->path, s->ids.data, facts, FACTS,
                             s->model->stream);
 }
@@ -110,7 +110,7 @@ static qn_status load(void *data)
     qn_kv_fact facts[FACTS];
     int32_t *ids = NULL;
     bool foreign = false;
-    list_facts(s->model, facts);
+    qn_model_facts(s->model, facts);
     quern_session_reset(s);
     qn_status status = qn_kv_import_check(&foreign, w->path, s->model->stream);
     if (status || foreign)

@@ -5,12 +5,15 @@
 #include "draft.h"
 #include "runtime.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <time.h>
 
 /* A signal handler may cancel a session, and can't wake anyone: rows that wait
  * for their reader are looked at this often. */
 enum { STALLED_MS = 20 };
+/* After so long without work, what can wait is done. */
+enum { REST_MS = 200 };
 
 /* Work of another kind than rows. */
 struct qn_call {
@@ -155,16 +158,35 @@ static void run_calls(qn_scheduler *s)
     }
 }
 
-static void wait_a_moment(qn_scheduler *s)
+/* True: nobody has come. */
+static bool wait_a_moment(qn_scheduler *s, int ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += STALLED_MS * 1000000L;
+    until.tv_nsec += ms * 1000000L;
     if (until.tv_nsec >= 1000000000L) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
-    pthread_cond_timedwait(&s->work, &s->lock, &until);
+    return pthread_cond_timedwait(&s->work, &s->lock, &until) == ETIMEDOUT;
+}
+
+/* Waits for work, and does a piece of what can wait when none comes. */
+static void rest(qn_scheduler *s)
+{
+    bool idle = false;
+    s->waits = true;
+    if (s->idle && !s->rested && !s->ending)
+        idle = wait_a_moment(s, REST_MS);
+    else
+        pthread_cond_wait(&s->work, &s->lock);
+    s->waits = false;
+    if (!idle || s->borrowed)
+        return;
+    pthread_mutex_unlock(&s->lock);
+    bool more = s->idle(s->idle_data);
+    pthread_mutex_lock(&s->lock);
+    s->rested = !more;
 }
 
 /* Waits until there is something to do; false: the model goes. */
@@ -173,7 +195,7 @@ static bool take_work(qn_scheduler *s)
     qn_row *begin = NULL, *dropped = NULL;
     pthread_mutex_lock(&s->lock);
     if (s->stalled && !s->calls && !s->ending)
-        wait_a_moment(s);
+        wait_a_moment(s, STALLED_MS);
     s->stalled = false;
     for (;;) {
         if (!s->borrowed) {
@@ -182,10 +204,9 @@ static bool take_work(qn_scheduler *s)
             if (begin || dropped || s->count || s->ending)
                 break;
         }
-        s->waits = true;
-        pthread_cond_wait(&s->work, &s->lock);
-        s->waits = false;
+        rest(s);
     }
+    s->rested = false;
     bool ending = s->ending && !begin && !dropped && !s->count;
     pthread_mutex_unlock(&s->lock);
     end_all(dropped);
@@ -428,6 +449,8 @@ static void *run(void *data)
         if (!s->count)
             trim_memory();
     }
+    while (s->idle && s->idle(s->idle_data))
+        continue;
     return NULL;
 }
 

@@ -65,8 +65,13 @@ typedef struct qn_scheduler {
     pthread_t thread;
     bool started, ending;
     quern_steps steps; /* so far; with the lock */
-    bool borrowed;     /* a caller computes instead of the thread */
-    bool waits;        /* the thread has nothing to do */
+    /* When there was nothing to do for a moment, and at the end: does a piece
+     * of what can wait; false: there is no more.  Or NULL. */
+    bool (*idle)(void *data);
+    void *idle_data;
+    bool rested;   /* nothing has come since it said so */
+    bool borrowed; /* a caller computes instead of the thread */
+    bool waits;    /* the thread has nothing to do */
     qn_row *first_waiting, **last_waiting; /* first come, first served */
     size_t waiting, limited;               /* jobs that wait, that run */
     qn_call *calls;

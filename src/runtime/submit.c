@@ -379,6 +379,25 @@ quern_status quern_model_flush(quern_model *model, size_t *entries,
     return qn_give(error, status);
 }
 
+static qn_status do_flush_disk(void *data)
+{
+    flush *f = data;
+    qn_prefixes_flush_disk(&f->model->prefixes, &f->entries, &f->bytes);
+    return QN_OK;
+}
+
+quern_status quern_model_flush_disk(quern_model *model, size_t *entries,
+                                    uint64_t *bytes, quern_error *error)
+{
+    flush f = {.model = model};
+    qn_status status = qn_scheduler_call(&model->scheduler, do_flush_disk, &f);
+    if (entries)
+        *entries = f.entries;
+    if (bytes)
+        *bytes = f.bytes;
+    return qn_give(error, status);
+}
+
 /* ---- waiting ---- */
 
 /* Waits until there is an event or the end; with the lock. */

@@ -1,4 +1,5 @@
-/* flush.c: POST /v1/cache/flush: drops the prompts that are kept. */
+/* flush.c: POST /v1/cache/flush: drops the prompts that are kept, those on
+ * the disk too where that is asked for. */
 #include "fields.h"
 
 #if defined(__GLIBC__)
@@ -21,11 +22,15 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
                   qn_api_error *error)
 {
     qn_reading r = {.call = call, .error = error};
-    flush asked = {false};
+    flush *asked = qn_arena_alloc(&call->arena, sizeof *asked);
     uint64_t given = 0;
-    const qn_table table = {rows, sizeof rows / sizeof *rows, &asked, &given};
+    const qn_table table = {rows, sizeof rows / sizeof *rows, asked, &given};
     call->server = server;
     call->kind = QN_API_ANSWERED;
+    call->extra = asked;
+    if (!asked)
+        return qn_api_fail_memory(error);
+    *asked = (flush){false};
     if (!qn_take_body(&r, body))
         return false;
     const qn_json *root = qn_json_root(call->doc);
@@ -43,14 +48,18 @@ static bool prepare(qn_api_call *call, const qn_api_model *model,
     /* Nothing that others see of the model changes. */
     quern_model *m = (quern_model *)(uintptr_t)model->model;
     (void)head;
-    if (quern_model_flush(m, &entries, &bytes, &cause))
+    size_t files = 0;
+    uint64_t size = 0;
+    const flush *asked = call->extra;
+    if (quern_model_flush(m, &entries, &bytes, &cause) ||
+        (asked->disk && quern_model_flush_disk(m, &files, &size, &cause)))
         return qn_api_fail_runtime(error, &cause);
 #if defined(__GLIBC__)
     /* Who asks for this wants the memory for something else. */
     malloc_trim(0);
 #endif
-    qn_buf_printf(&call->body, "{\"entries\":%zu,\"bytes\":%llu}", entries,
-                  (unsigned long long)bytes);
+    qn_buf_printf(&call->body, "{\"entries\":%zu,\"bytes\":%llu}",
+                  entries + files, (unsigned long long)(bytes + size));
     return true;
 }
 

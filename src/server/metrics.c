@@ -174,11 +174,14 @@ static void add_rows(qn_buf *out, const quern_steps *s)
 }
 
 static void add_tier(qn_buf *out, const char *name, const char *type,
-                     const char *help, uint64_t value)
+                     const char *help, uint64_t memory, uint64_t disk)
 {
     add_head(out, name, type, help);
-    qn_buf_printf(out, "quern_%s{tier=\"memory\"} %llu\n", name,
-                  (unsigned long long)value);
+    qn_buf_printf(out,
+                  "quern_%s{tier=\"memory\"} %llu\n"
+                  "quern_%s{tier=\"disk\"} %llu\n",
+                  name, (unsigned long long)memory, name,
+                  (unsigned long long)disk);
 }
 
 static void add_gauges(qn_buf *out, const qn_gauges *g)
@@ -199,11 +202,20 @@ static void add_gauges(qn_buf *out, const qn_gauges *g)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         add_number(out, rows[i].name, "gauge", rows[i].help, rows[i].value);
     add_tier(out, "prefix_bytes", "gauge", "Prompts that are kept.",
-             g->prefix_bytes);
+             g->kept.bytes, g->kept.disk_bytes);
     add_tier(out, "prefix_entries", "gauge", "Prompts that are kept.",
-             g->prefix_entries);
+             g->kept.entries, g->kept.disk_entries);
     add_tier(out, "prefix_evictions_total", "counter",
-             "Prompts that had to go for others.", g->prefix_evictions);
+             "Prompts that had to go for others.", g->kept.evictions,
+             g->kept.disk_evictions);
+    add_number(out, "prefix_hits_total", "counter",
+               "Prompts of which something was kept.", g->kept.hits);
+    add_number(out, "prefix_misses_total", "counter",
+               "Prompts of which nothing was kept.", g->kept.misses);
+    add_number(
+        out, "prefix_refused_total", "counter",
+        "Files of prompts that were computed in another way, or damaged.",
+        g->kept.disk_refused);
     add_head(out, "build_info", "gauge", "What is running.");
     qn_buf_printf(out, "quern_build_info{version=\"%s\",backend=\"%s\"} 1\n",
                   g->release, g->backend);

@@ -58,7 +58,7 @@ typedef struct qn_metrics {
 typedef struct qn_gauges {
     size_t running, waiting, connections;
     uint64_t kv_used, kv_limit, model_bytes, resident;
-    uint64_t prefix_bytes, prefix_entries, prefix_evictions; /* in memory */
+    quern_prefix_stats kept;
     bool loaded;
     const char *release, *backend;
     quern_steps steps;

@@ -255,15 +255,11 @@ void qn_page_metrics(qn_server *s, qn_exchange *x, qn_str id)
         .release = quern_release(),
         .backend = "cpu",
     };
-    quern_prefix_stats kept = {0};
     (void)id;
     if (s->model)
-        quern_model_prefixes(s->model, &kept);
+        quern_model_prefixes(s->model, &gauges.kept);
     if (s->model)
         quern_model_steps(s->model, &gauges.steps);
-    gauges.prefix_bytes = kept.bytes;
-    gauges.prefix_entries = kept.entries;
-    gauges.prefix_evictions = kept.evictions;
     qn_metrics_write(&out, &s->metrics, &gauges);
     qn_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

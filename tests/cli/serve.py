@@ -455,6 +455,58 @@ def wait_metric(s, name, value):
         time.sleep(0.01)
 
 
+def cached_tokens(s, text):
+    return s.ask(chat(text)).json()["usage"]["prompt_tokens_details"][
+        "cached_tokens"]
+
+
+@test("prefix-disk", "prefix-disk-limit")
+def kept_on_the_disk():
+    folder, text = path("kept"), "word " * 40
+    with Server("--prefix-disk", folder) as s:
+        need(os.stat(folder).st_mode & 0o777 == 0o700, "its mode")
+        need(cached_tokens(s, text) == 0, "an empty folder")
+        run(TINY, "--port", "0", "--prefix-disk", folder, code=2)
+    with Server("--prefix-disk", folder, "--prefix-disk-limit", "1G") as s:
+        need(metric(s, 'quern_prefix_entries{tier="disk"}') == 1, "entries")
+        need(cached_tokens(s, text) > 20, "it does not survive")
+    # What other instructions computed is a miss that is counted.
+    with Server("--prefix-disk", folder, env={"QUERN_ISA": "scalar"}) as s:
+        need(cached_tokens(s, text) == 0, "another instruction set")
+        need(metric(s, "quern_prefix_refused_total") == 1, "not counted")
+        need(metric(s, "quern_prefix_misses_total") == 1, "no miss")
+        flushed = s.ask({"method": "POST", "path": "/v1/cache/flush",
+                         "json": {"disk": True}}).json()
+        need(flushed["entries"] >= 1 and flushed["bytes"] > 0, flushed)
+        need(metric(s, 'quern_prefix_bytes{tier="disk"}') == 0, "flushed")
+    os.chmod(folder, 0o755)
+    err = run(TINY, "--port", "0", "--prefix-disk", folder, code=2)[2]
+    need("0755" in err, err)
+    os.chmod(folder, 0o700)
+    run(TINY, "--port", "0", "--prefix-disk-limit", "1G", code=2)
+
+
+def killed_while_it_writes():
+    """Files are whole or not there, whenever the end comes."""
+    folder = path("killed")
+    for i in range(4):
+        with Server("--prefix-disk", folder) as s:
+            need(metric(s, "quern_prefix_refused_total") == 0, "damaged")
+            for k in range(6):
+                cached_tokens(s, f"{i} {k} " + "word " * 30)
+            time.sleep(0.2 + 0.02 * i)
+            s.end(code=-signal.SIGKILL, how=signal.SIGKILL)
+    with Server("--prefix-disk", folder) as s:
+        need(not [n for n in os.listdir(folder) if n.endswith(".tmp")], "rests")
+        for i in range(4):
+            for k in range(6):
+                cached_tokens(s, f"{i} {k} " + "word " * 30)
+        need(metric(s, "quern_prefix_refused_total") == 0, "damaged")
+
+
+TESTS.append(killed_while_it_writes)
+
+
 @test("request-timeout", "sse-ping")
 def late_requests():
     slow = scripted("x" * 2000, delay_ms=5)

@@ -1,0 +1,480 @@
+/* prefix_disk.c: see prefix_disk.h. */
+#include "prefix_disk.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "kv/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MODEL_DIGITS = 16,
+    SPACE_DIGITS = 16,
+    IDS_DIGITS = 32,
+    NAME_SIZE = MODEL_DIGITS + SPACE_DIGITS + IDS_DIGITS + sizeof "--.kv",
+    /* A file is worth reading for so much of its tokens. */
+    WORTH = 8
+};
+
+typedef struct entry {
+    struct entry *next;
+    char name[NAME_SIZE];
+    qn_ids ids; /* none where the file is another model's */
+    uint64_t bytes;
+    struct timespec used;
+} entry;
+
+struct qn_prefix_disk {
+    quern_model *model;
+    char *folder;
+    int fd; /* of the folder, locked */
+    uint64_t limit;
+    bool trims; /* caches of this model can be cut anywhere */
+    bool warned;
+    entry *first; /* most recently used */
+    uint64_t evictions, refused;
+};
+
+/* ---- entries ---- */
+
+static void free_entry(entry *e)
+{
+    qn_ids_free(&e->ids);
+    qn_free(e);
+}
+
+static entry *unlink_at(entry **at)
+{
+    entry *e = *at;
+    *at = e->next;
+    e->next = NULL;
+    return e;
+}
+
+static void to_front(qn_prefix_disk *d, entry *e)
+{
+    entry **at = &d->first;
+    while (*at && *at != e)
+        at = &(*at)->next;
+    if (*at)
+        unlink_at(at);
+    e->next = d->first;
+    d->first = e;
+}
+
+/* The entry at *at, and its file. */
+static void remove_at(qn_prefix_disk *d, entry **at)
+{
+    entry *e = unlink_at(at);
+    unlinkat(d->fd, e->name, 0);
+    free_entry(e);
+}
+
+static void forget(qn_prefix_disk *d, const entry *e, bool file)
+{
+    entry **at = &d->first;
+    while (*at != e)
+        at = &(*at)->next;
+    if (file)
+        remove_at(d, at);
+    else
+        free_entry(unlink_at(at));
+}
+
+/* ---- names ---- */
+
+/* What tells spaces, and what positions are rotated by, from one another. */
+static void digest_space(char hex[QN_DIGEST_SIZE], const char *space,
+                         int choice)
+{
+    qn_digest digest;
+    char text[16];
+    snprintf(text, sizeof text, "%d", choice);
+    qn_digest_begin(&digest, QN_SHA256);
+    qn_digest_add(&digest, text, strlen(text) + 1);
+    qn_digest_add(&digest, space, strlen(space));
+    qn_digest_end(&digest, hex);
+}
+
+static void make_name(char out[NAME_SIZE], const qn_prefix_disk *d,
+                      const char *space, const qn_ids *ids)
+{
+    qn_digest digest;
+    char hex[QN_DIGEST_SIZE];
+    qn_digest_begin(&digest, QN_SHA256);
+    qn_digest_add(&digest, ids->data, ids->size * sizeof *ids->data);
+    qn_digest_end(&digest, hex);
+    snprintf(out, NAME_SIZE, "%.*s-%.*s-%.*s.kv", MODEL_DIGITS,
+             d->model->digest, SPACE_DIGITS, space, IDS_DIGITS, hex);
+}
+
+/* Whether it looks like a name of ours. */
+static bool is_name(const char *name)
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t a = strspn(name, digits);
+    size_t b = name[a] == '-' ? strspn(name + a + 1, digits) : 0;
+    const char *rest = name + a + 1 + b;
+    return a == MODEL_DIGITS && b == SPACE_DIGITS && *rest == '-' &&
+           strspn(rest + 1, digits) == IDS_DIGITS &&
+           !strcmp(rest + 1 + IDS_DIGITS, ".kv");
+}
+
+static bool is_of_model(const qn_prefix_disk *d, const entry *e)
+{
+    return !strncmp(e->name, d->model->digest, MODEL_DIGITS);
+}
+
+static bool is_in_space(const qn_prefix_disk *d, const entry *e,
+                        const char *space)
+{
+    return is_of_model(d, e) &&
+           !strncmp(e->name + MODEL_DIGITS + 1, space, SPACE_DIGITS);
+}
+
+static size_t common(const qn_ids *a, const int32_t *ids, size_t count)
+{
+    size_t i = 0, most = a->size < count ? a->size : count;
+    while (i < most && a->data[i] == ids[i])
+        i++;
+    return i;
+}
+
+/* The facts of a file beside those of the model. */
+enum { FACTS = QN_MODEL_FACTS + 1 };
+
+static void list_facts(const qn_prefix_disk *d, const char *space,
+                       qn_kv_fact facts[FACTS])
+{
+    qn_model_facts(d->model, facts);
+    facts[QN_MODEL_FACTS] = (qn_kv_fact){"space", space, false};
+}
+
+/* ---- the folder ---- */
+
+static void sort_in(qn_prefix_disk *d, entry *e)
+{
+    entry **at = &d->first;
+    while (*at && ((*at)->used.tv_sec > e->used.tv_sec ||
+                   ((*at)->used.tv_sec == e->used.tv_sec &&
+                    (*at)->used.tv_nsec > e->used.tv_nsec)))
+        at = &(*at)->next;
+    e->next = *at;
+    *at = e;
+}
+
+/* A file of ours that can't be read is in the way of a good one. */
+static void note_file(qn_prefix_disk *d, const char *name)
+{
+    struct stat info;
+    entry *e = qn_calloc(1, sizeof *e);
+    char *path = qn_path_join(d->folder, name);
+    bool good = e && path &&
+                !fstatat(d->fd, name, &info, AT_SYMLINK_NOFOLLOW) &&
+                S_ISREG(info.st_mode);
+    if (good) {
+        memcpy(e->name, name, NAME_SIZE);
+        e->bytes = (uint64_t)info.st_size;
+        e->used = info.st_mtim;
+        if (is_of_model(d, e)) {
+            qn_status status = qn_kv_file_tokens(
+                path, &e->ids.data, &e->ids.size, d->model->stream);
+            e->ids.capacity = e->ids.size;
+            good = !status;
+            if (status == QN_E_FORMAT)
+                unlinkat(d->fd, name, 0);
+        }
+    }
+    qn_free(path);
+    if (good)
+        sort_in(d, e);
+    else if (e)
+        free_entry(e);
+}
+
+/* What a process that was killed has left of a file; nobody else writes. */
+static bool is_rest(const char *name)
+{
+    char part[NAME_SIZE] = "";
+    size_t size = strlen(name), end = sizeof ".tmp" - 1;
+    if (size < NAME_SIZE || strcmp(name + size - end, ".tmp"))
+        return false;
+    memcpy(part, name, NAME_SIZE - 1);
+    return is_name(part);
+}
+
+static qn_status scan(qn_prefix_disk *d)
+{
+    DIR *dir = opendir(d->folder);
+    if (!dir)
+        return qn_fail(QN_E_ARG, "can't be read: %s", strerror(errno));
+    for (const struct dirent *item; (item = readdir(dir));)
+        if (is_rest(item->d_name))
+            unlinkat(d->fd, item->d_name, 0);
+        else if (is_name(item->d_name))
+            note_file(d, item->d_name);
+    closedir(dir);
+    return QN_OK;
+}
+
+static qn_status take_folder(qn_prefix_disk *d)
+{
+    struct stat info;
+    if (mkdir(d->folder, S_IRWXU) && errno != EEXIST)
+        return qn_fail(QN_E_ARG, "can't be made: %s", strerror(errno));
+    d->fd = open(d->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->fd < 0 || fstat(d->fd, &info))
+        return qn_fail(QN_E_ARG, "can't be used: %s", strerror(errno));
+    if (info.st_uid != geteuid())
+        return qn_fail(QN_E_ARG, "belongs to another user");
+    if ((info.st_mode & 0777) != S_IRWXU)
+        return qn_fail(QN_E_ARG,
+                       "what prompts say is for its owner alone: expected the "
+                       "mode 0700, found %04o",
+                       (unsigned)info.st_mode & 0777);
+    if (flock(d->fd, LOCK_EX | LOCK_NB))
+        return qn_fail(QN_E_ARG, "another process uses it");
+    return QN_OK;
+}
+
+/* Whether every length can be gone back to. */
+static bool trims_anywhere(const qn_kv_shape *shape)
+{
+    for (int i = 0; i < shape->layers; i++) {
+        const qn_kv_layer *l = qn_kv_layer_of(shape, i);
+        if (l->window || l->recurrence.channels)
+            return false;
+    }
+    return !shape->start;
+}
+
+qn_status qn_prefix_disk_open(qn_prefix_disk **out, quern_model *model,
+                              const char *folder, uint64_t limit)
+{
+    qn_prefix_disk *d = qn_calloc(1, sizeof *d);
+    if (!d)
+        return QN_E_NOMEM;
+    d->fd = -1;
+    d->model = model;
+    d->limit = limit;
+    d->trims = trims_anywhere(&model->kv);
+    d->folder = qn_strdup(folder);
+    qn_status status = d->folder ? take_folder(d) : QN_E_NOMEM;
+    if (!status)
+        status = scan(d);
+    if (status) {
+        qn_prefix_disk_close(d);
+        return qn_fail_where(status, "%s", folder);
+    }
+    *out = d;
+    return QN_OK;
+}
+
+void qn_prefix_disk_close(qn_prefix_disk *d)
+{
+    if (!d)
+        return;
+    while (d->first)
+        free_entry(unlink_at(&d->first));
+    if (d->fd >= 0)
+        close(d->fd);
+    qn_free(d->folder);
+    qn_free(d);
+}
+
+/* ---- reading ---- */
+
+static entry *best_of(const qn_prefix_disk *d, const char *space,
+                      const int32_t *ids, size_t count, size_t have)
+{
+    entry *best = NULL;
+    size_t most = have + QN_PREFIX_LEAST - 1;
+    for (entry *e = d->first; e; e = e->next) {
+        size_t same =
+            is_in_space(d, e, space) ? common(&e->ids, ids, count) : 0;
+        if (same <= most || same < e->ids.size / WORTH ||
+            (same < e->ids.size && !d->trims))
+            continue;
+        most = same;
+        best = e;
+    }
+    return best;
+}
+
+static qn_status restore(const qn_prefix_disk *d, const entry *e,
+                         const char *space, qn_kv_cache **cache, qn_ids *ids)
+{
+    qn_kv_fact facts[FACTS];
+    list_facts(d, space, facts);
+    char *path = qn_path_join(d->folder, e->name);
+    qn_status status =
+        path ? qn_kv_cache_new(cache, &d->model->kv) : QN_E_NOMEM;
+    if (!status) {
+        status = qn_kv_cache_load(*cache, path, &ids->data, facts, FACTS,
+                                  d->model->stream);
+        ids->size = ids->capacity = status ? 0 : e->ids.size;
+        /* Its name is no promise. */
+        if (!status && ((size_t)qn_kv_cache_length(*cache) != e->ids.size ||
+                        common(&e->ids, ids->data, ids->size) != ids->size))
+            status = QN_E_FORMAT;
+        if (status) {
+            qn_ids_free(ids);
+            qn_kv_cache_free(*cache);
+        }
+    }
+    qn_free(path);
+    return status;
+}
+
+bool qn_prefix_disk_take(qn_prefix_disk *d, const char *space, int choice,
+                         const int32_t *ids, size_t count, size_t have,
+                         qn_kv_cache **cache, qn_ids *tokens)
+{
+    char hex[QN_DIGEST_SIZE];
+    *tokens = (qn_ids){0};
+    digest_space(hex, space, choice);
+    entry *e = best_of(d, hex, ids, count, have);
+    if (!e)
+        return false;
+    qn_status status = restore(d, e, hex, cache, tokens);
+    if (status == QN_E_NOMEM)
+        return false;
+    if (status) {
+        /* What another engine can use stays. */
+        d->refused++;
+        forget(d, e, status == QN_E_FORMAT);
+        return false;
+    }
+    to_front(d, e);
+    utimensat(d->fd, e->name, NULL, 0);
+    return true;
+}
+
+/* ---- writing ---- */
+
+static uint64_t bytes_of_all(const qn_prefix_disk *d)
+{
+    uint64_t bytes = 0;
+    for (const entry *e = d->first; e; e = e->next)
+        bytes += e->bytes;
+    return bytes;
+}
+
+static void evict(qn_prefix_disk *d)
+{
+    while (d->first && bytes_of_all(d) > d->limit) {
+        entry **last = &d->first;
+        while ((*last)->next)
+            last = &(*last)->next;
+        remove_at(d, last);
+        d->evictions++;
+    }
+}
+
+/* Files of the space that begin the tokens, which a cache can go back to. */
+static void drop_covered(qn_prefix_disk *d, const char *space,
+                         const qn_kv_cache *cache, const qn_ids *tokens)
+{
+    for (entry **at = &d->first; *at;) {
+        const entry *e = *at;
+        if (is_in_space(d, e, space) && e->ids.size < tokens->size &&
+            common(&e->ids, tokens->data, tokens->size) == e->ids.size &&
+            qn_kv_cache_can_trim(cache, (int)e->ids.size))
+            remove_at(d, at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+static qn_status copy_ids(qn_ids *out, const qn_ids *from)
+{
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < from->size && !status; i++)
+        status = qn_ids_add(out, from->data[i]);
+    return status;
+}
+
+static qn_status write_entry(qn_prefix_disk *d, entry *e, const char *space,
+                             const qn_kv_cache *cache)
+{
+    struct stat info;
+    qn_kv_fact facts[FACTS];
+    list_facts(d, space, facts);
+    char *path = qn_path_join(d->folder, e->name);
+    if (!path)
+        return QN_E_NOMEM;
+    qn_status status = qn_kv_cache_save(cache, path, e->ids.data, facts, FACTS,
+                                        d->model->stream);
+    if (!status && fstatat(d->fd, e->name, &info, AT_SYMLINK_NOFOLLOW))
+        status = qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
+    e->bytes = status ? 0 : (uint64_t)info.st_size;
+    qn_free(path);
+    return status;
+}
+
+/* Says why nothing is written, once. */
+static void warn(qn_prefix_disk *d)
+{
+    const quern_model *m = d->model;
+    char text[512];
+    if (d->warned || !m->log)
+        return;
+    d->warned = true;
+    snprintf(text, sizeof text, "prompts are not kept on the disk: %s",
+             qn_error_text());
+    m->log(m->log_data, QUERN_LOG_WARN, text);
+}
+
+void qn_prefix_disk_put(qn_prefix_disk *d, const char *space, int choice,
+                        const qn_kv_cache *cache, const qn_ids *tokens)
+{
+    char hex[QN_DIGEST_SIZE];
+    entry *e = qn_calloc(1, sizeof *e);
+    if (!e)
+        return;
+    digest_space(hex, space, choice);
+    make_name(e->name, d, hex, tokens);
+    for (entry *has = d->first; has; has = has->next)
+        if (!strcmp(has->name, e->name)) {
+            free_entry(e);
+            return;
+        }
+    qn_status status = copy_ids(&e->ids, tokens);
+    if (!status)
+        status = write_entry(d, e, hex, cache);
+    if (status) {
+        warn(d);
+        free_entry(e);
+        return;
+    }
+    drop_covered(d, hex, cache, tokens);
+    to_front(d, e);
+    evict(d);
+}
+
+void qn_prefix_disk_flush(qn_prefix_disk *d, size_t *entries, uint64_t *bytes)
+{
+    for (entry **at = &d->first; *at;)
+        if (is_of_model(d, *at)) {
+            *bytes += (*at)->bytes;
+            ++*entries;
+            remove_at(d, at);
+        } else {
+            at = &(*at)->next;
+        }
+}
+
+void qn_prefix_disk_stats(const qn_prefix_disk *d, quern_prefix_stats *stats)
+{
+    for (const entry *e = d->first; e; e = e->next)
+        stats->disk_entries += is_of_model(d, e);
+    stats->disk_bytes = bytes_of_all(d);
+    stats->disk_evictions = d->evictions;
+    stats->disk_refused = d->refused;
+}
