@@ -560,8 +560,9 @@ int quern_quantized_matmul_rows(mlx_array *res, const mlx_array x,
 
 /* Packed matrices that were laid out for products by 8-bit integers, with
  * activations that are rounded to integers of two bytes (15 bits; 16 less the
- * width of codes of 2 to 4 bits), with a scale for each 32 elements of a row.  A row of a product has the same
- * bits alone and among others, for any number of threads, on any processor. */
+ * width of codes of 2 to 4 bits), with a scale for each 32 elements of a row.
+ * A row of a product has the same bits alone and among others, for any number
+ * of threads, on any processor. */
 
 /* Where the scale (and bias) of a group comes from. */
 typedef enum quern_panel_scaling {

@@ -35,8 +35,8 @@ typedef struct qn_answer {
     qn_arena arena; /* bytes and top lists of tokens; texts of stops */
     qn_answer_token *tokens;
     size_t count, capacity;
-    quern_token *prompt; /* with log probabilities; NULL: not asked for */
-    size_t scored;       /* of these, known */
+    quern_token *prompt;  /* with log probabilities; NULL: not asked for */
+    size_t scored;        /* of these, known */
     size_t told;          /* tokens that events have brought */
     size_t decoded;       /* bytes that the detokenizer has given */
     qn_buf text, thought; /* the answer, and what came before it */

@@ -48,8 +48,9 @@ qn_status qn_sampler_take(qn_sampler *sampler, int32_t *out,
 /* Picks nothing: only takes the logits in, as they are. */
 qn_status qn_sampler_score(qn_sampler *sampler, const float *logits);
 
-/* Of the last take or score: the log probability of `id`, and the `count` likeliest ids
- * in order, lower id first among equals.  Returns how many there are. */
+/* Of the last take or score: the log probability of `id`, and the `count`
+ * likeliest ids in order, lower id first among equals.  Returns how many there
+ * are. */
 float qn_sampler_logprob(const qn_sampler *sampler, int32_t id);
 int qn_sampler_top(const qn_sampler *sampler, quern_top_logprob *out,
                    int count);

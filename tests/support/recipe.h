@@ -201,8 +201,7 @@ static inline void recipe_data(const recipe *r, qn_buf *out,
             qn_buf_add_char(
                 out, (char)(recipe_int(rule, 1) + h % recipe_int(rule, 2)));
         } else if (qn_str_is(kind, "turned")) {
-            recipe_put(out, dtype,
-                       (int64_t)i < recipe_int(rule, 1) ? 1 : 1e30);
+            recipe_put(out, dtype, (int64_t)i < recipe_int(rule, 1) ? 1 : 1e30);
         } else {
             recipe_put(out, dtype, recipe_real(r, tensor, seed, i));
         }

@@ -230,9 +230,7 @@ static void quantize(x_row *x, size_t k, const qn_panel_form *form)
             top = fmaxf(top, fabsf(v[i]));
         }
         bool some = finite && top >= QN_PANEL_TINY;
-        x->d[e / QN_PANEL_STEP] = !finite ? NAN
-                                  : some  ? top / most
-                                          : 0.0f;
+        x->d[e / QN_PANEL_STEP] = !finite ? NAN : some ? top / most : 0.0f;
         for (size_t i = 0; i < QN_PANEL_STEP; i++)
             x->q[e + i] = some ? (int)rintf(v[i] * (most / top)) : 0;
     }

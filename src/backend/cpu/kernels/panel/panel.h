@@ -1,21 +1,21 @@
 /* panel.h: out[m][n] = sum over k of x[m][k] * w[n][k] by instructions that
  * multiply 8-bit integers.
  *
- * w lies in panels of 16 rows (ops/panel.h); x is made into tiles of 1, 2, 3, 4,
- * 8 or 16 rows of integers, which have one scale for every 32.  Such an integer
- * is (high << shift) + low, two bytes with signs, so a product takes two 8-bit
- * ones: 15 bits where the shift is 7, 12 to 14 where codes have 4 to 2
- * (qn_panel_shift).  With 8 bits of x alone (llama.cpp's Q8_1) the demo model's
- * mean KL divergence from exact arithmetic is 4e-3, with 12 it is 2e-5 and with
- * 15 it was 4e-7, and a token still waits for memory.
+ * w lies in panels of 16 rows (ops/panel.h); x is made into tiles of 1, 2, 3,
+ * 4, 8 or 16 rows of integers, which have one scale for every 32.  Such an
+ * integer is (high << shift) + low, two bytes with signs, so a product takes
+ * two 8-bit ones: 15 bits where the shift is 7, 12 to 14 where codes have 4 to
+ * 2 (qn_panel_shift).  With 8 bits of x alone (llama.cpp's Q8_1) the demo
+ * model's mean KL divergence from exact arithmetic is 4e-3, with 12 it is 2e-5
+ * and with 15 it was 4e-7, and a token still waits for memory.
  *
  * The meaning, the same for every instruction set, bit for bit.  A step is 32
  * elements of a row.  For a step of x, d = max |x| / top (qn_panel_top)
- * and q = x / d rounded to even (as x * (top / max |x|)), all zero where max |x|
- * is below QN_PANEL_TINY; a step with an infinity or a NaN has d = NaN.  A unit is 32
- * elements, or 16 with groups of 16.  With c the codes of w, or what the form's
- * table has for them, and `scale` that of the unit's group as a float32 (which
- * holds what ops/panel.h says of it exactly),
+ * and q = x / d rounded to even (as x * (top / max |x|)), all zero where max
+ * |x| is below QN_PANEL_TINY; a step with an infinity or a NaN has d = NaN.  A
+ * unit is 32 elements, or 16 with groups of 16.  With c the codes of w, or what
+ * the form's table has for them, and `scale` that of the unit's group as a
+ * float32 (which holds what ops/panel.h says of it exactly),
  *
  *   acc = fma(float(sum of (c - zero) q), scale * d, acc)   forms with a zero
  *   acc = fma(float(sum of c q), scale * d, acc), and then
