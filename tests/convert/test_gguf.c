@@ -2,6 +2,8 @@
  * same tokens. */
 #include "support/qn_convert_test.h"
 
+#include "runtime/runtime.h"
+
 #define MARK "\xe2\x96\x81"
 
 /* A tokenizer that merges by scores: `prefix` as that of Llama 2, else of
@@ -270,6 +272,31 @@ static void test_blocks_come_back_as_they_were(void **state)
     }
 }
 
+/* An audit reads no values, and yet sees what a load would refuse. */
+static void test_audit_sees_shapes_and_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gemma2", "qwen3-moe", "qwen3-next",
+                                        "gemma4", "mlx-llama-affine4"};
+    quern_error error;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        made m = make(names[i], false, all_merges);
+        if (qn_model_audit(m.source, &error))
+            fail_msg("%s: %s", names[i], error.message);
+        change_config(m.dir,
+                      (change){"\"vocab_size\": 300", "\"vocab_size\": 296"});
+        assert_int_equal(qn_model_audit(m.source, &error), QUERN_E_MISMATCH);
+        assert_non_null(strstr(error.message, "[300"));
+        drop(&m);
+    }
+    made m = make("llama", true, all_merges);
+    change_config(m.dir, (change){"\"num_hidden_layers\": 2",
+                                  "\"num_hidden_layers\": 3"});
+    assert_int_equal(qn_model_audit(m.source, &error), QUERN_E_MISMATCH);
+    assert_non_null(strstr(error.message, "model.layers.2."));
+    drop(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_what_files_cannot_say_is_refused),
         cmocka_unit_test(test_merges_that_scores_cannot_say_are_refused),
         cmocka_unit_test(test_blocks_come_back_as_they_were),
+        cmocka_unit_test(test_audit_sees_shapes_and_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
