@@ -275,6 +275,8 @@ def arguments():
 
 def main():
     args = arguments()
+    # Its servers end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     setup = parts.Setup(args.build, args.quick)
     results = {"date": time.strftime("%Y-%m-%d %H:%M"),
                "commit": bench.commit(), "quick": args.quick}
