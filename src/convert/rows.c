@@ -114,7 +114,11 @@ static void read_plain(float *out, const qn_item *item, uint64_t first,
         const uint8_t *data =
             item->main->data.data + qn_row_of(item, first + r) * row;
         for (size_t i = 0; i < item->cols; i++)
-            *out++ = plain_value(data, dtype, i) + (float)item->shift;
+            out[i] = plain_value(data, dtype, i);
+        /* Zeros keep their signs where nothing is added. */
+        for (size_t i = 0; item->shift && i < item->cols; i++)
+            out[i] += (float)item->shift;
+        out += item->cols;
     }
 }
 

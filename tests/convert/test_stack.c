@@ -191,6 +191,37 @@ static void test_experts_of_several_shapes_are_refused(void **state)
     temp_dir_remove(to);
 }
 
+static void test_zeros_keep_their_signs(void **state)
+{
+    (void)state;
+    static const char header[] =
+        "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\","
+        "\"shape\":[1,2],\"data_offsets\":[0,8]}}";
+    static const uint8_t values[] = {0, 0, 0, 0x80, 0, 0, 0, 0};
+    static const uint8_t halves[] = {0, 0x80, 0, 0};
+    qn_buf file = QN_BUF_INIT;
+    uint64_t size = sizeof header - 1;
+    char *dir = temp_dir_new(), *to = temp_dir_new();
+    char *out = qn_path_join(to, "out");
+    qn_buf_add(&file, &size, sizeof size);
+    qn_buf_add_text(&file, header);
+    qn_buf_add(&file, values, sizeof values);
+    temp_write(dir, "model.safetensors", file.data, file.size);
+    temp_write(dir, "config.json", "{\"model_type\": \"llama\"}", 23);
+    quern_convert_options options = plain_options();
+    options.dtype = "f16";
+    check_converts(dir, out, &options);
+    qn_weights *weights = opened(out);
+    const qn_weight *w = qn_weights_at(weights, 0);
+    assert_int_equal(w->data.size, sizeof halves);
+    assert_memory_equal(w->data.data, halves, sizeof halves);
+    qn_weights_free(weights);
+    qn_buf_free(&file);
+    qn_free(out);
+    temp_dir_remove(dir);
+    temp_dir_remove(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_packed_experts_are_stacked_arrays),
         cmocka_unit_test(test_qwen3_next_is_converted_as_a_whole),
         cmocka_unit_test(test_experts_of_several_shapes_are_refused),
+        cmocka_unit_test(test_zeros_keep_their_signs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
