@@ -21,22 +21,23 @@ def characters(text):
     return text.encode("utf-8").decode("unicode_escape").encode("latin-1")
 
 
-def keep_output(terminal):
+def keep_output():
     """The kernel sends the signal of an interrupt key first; then it throws
     away what waits to be read and shows ^C, in the midst of what the command
-    wrote meanwhile.  Neither is wanted here."""
-    modes = termios.tcgetattr(terminal)
+    wrote meanwhile.  Neither is wanted here.  The command sets modes of its
+    own: it must not have begun."""
+    modes = termios.tcgetattr(0)
     modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHO
-    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    termios.tcsetattr(0, termios.TCSANOW, modes)
 
 
 def main():
     script, command = sys.argv[1], sys.argv[2:]
     pid, terminal = pty.fork()
     if not pid:
+        keep_output()
         os.environ["TERM"] = "xterm"
         os.execvp(command[0], command)
-    keep_output(terminal)
     shown, at = b"", 0
 
     def read(seconds):
@@ -50,10 +51,22 @@ def main():
         shown += piece
         return bool(piece)
 
+    def wait_for_keys(seconds=8):
+        """The line editor shows its prompt first; a key that comes before it
+        has made the terminal raw is the terminal's own (Ctrl-D: an end)."""
+        end = time.monotonic() + seconds
+        while (termios.tcgetattr(terminal)[3] & termios.ICANON and
+               time.monotonic() < end):
+            time.sleep(0.002)
+
+    waited = b""
     for line in open(script, encoding="utf-8"):
         verb, _, text = line.rstrip("\n").partition(" ")
         text = characters(text)
         if verb == "type":
+            if waited.endswith(b"2004h> "):
+                wait_for_keys()
+            waited = b""
             os.write(terminal, text)
             continue
         end = time.monotonic() + 8
@@ -63,6 +76,7 @@ def main():
                 os.kill(pid, 9)
                 return 99
         at = shown.index(text, at) + len(text)
+        waited = text
     end = time.monotonic() + 8
     while read(0.5):
         if time.monotonic() > end:

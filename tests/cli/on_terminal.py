@@ -14,13 +14,14 @@ import sys
 import termios
 
 
-def keep_output(terminal):
+def keep_output():
     """The kernel sends the signal of an interrupt key first; then it throws
     away what waits to be read and shows ^C, in the midst of what the command
-    wrote meanwhile.  Neither is wanted here."""
-    modes = termios.tcgetattr(terminal)
+    wrote meanwhile.  Neither is wanted here.  The command sets modes of its
+    own: it must not have begun."""
+    modes = termios.tcgetattr(0)
     modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHO
-    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    termios.tcsetattr(0, termios.TCSANOW, modes)
 
 
 def main():
@@ -31,11 +32,11 @@ def main():
     kept = {fd: os.dup(fd) for fd in (1, 2)}
     pid, terminal = pty.fork()
     if not pid:
+        keep_output()
         for fd in kept:
             if str(fd) not in fds:
                 os.dup2(kept[fd], fd)
         os.execvp(command[0], command)
-    keep_output(terminal)
     shown = b""
     while True:
         try:
