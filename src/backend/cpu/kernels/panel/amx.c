@@ -417,9 +417,10 @@ static chunk_fn chunk_of(const qn_panel_form *form, bool minus)
  * they are shifted. */
 static bool has_signs(const qn_panel_form *form)
 {
-    const int shift = qn_panel_shift(form) < 7 ? qn_panel_shift(form) : 0;
-    return !form->biased && form->zero << shift <= 128 &&
-           ((1 << form->bits) - 1 - form->zero) << shift <= 127;
+    const int shift = qn_panel_shift(form);
+    const int times = shift < 7 ? 1 << shift : 1;
+    return !form->biased && form->zero * times <= 128 &&
+           ((1 << form->bits) - 1 - form->zero) * times <= 127;
 }
 
 static void run_tiles(float *out, const qn_panel_form *form,
