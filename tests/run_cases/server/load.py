@@ -181,7 +181,9 @@ def answers_equal_alone(record, _server, case, again):
         other.stop()
 
 
-def rss_flat(record, _server, _case, _again, percent, or_mb, **ends):
+def rss_flat(record, server, _case, _again, percent, or_mb, **ends):
+    if server.watched():
+        return
     before, after = record.resident[ends["from"]], record.resident[ends["to"]]
     allowed = max(before * percent / 100, or_mb * 1e6)
     need(after - before <= allowed,

@@ -65,6 +65,11 @@ class Server:
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
+    def watched(self):
+        """By ThreadSanitizer, whose notes on memory grow with its use."""
+        with open(f"/proc/{self.process.pid}/maps", encoding="utf-8") as f:
+            return "libtsan" in f.read()
+
     def check_alive(self):
         """It lives, and answers a plain request within 5 s."""
         need(self.process.poll() is None,

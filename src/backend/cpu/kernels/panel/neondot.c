@@ -57,6 +57,7 @@ VF_INLINE void products(VI sum[QN_PANEL_TILE], int rows, size_t all, width w,
     for (int r = 0; r < rows; r++) {
         if (wide)
             complete(&high[r], &low[r], lacking[r]);
-        sum[r] = (VI)vaddq_s32(vshlq_n_s32(high[r], 7), low[r]);
+        sum[r] =
+            (VI)vaddq_s32(vshlq_s32(high[r], vdupq_n_s32(shift_of(w))), low[r]);
     }
 }
