@@ -9,11 +9,12 @@ exit code is the command's, 99 when a wait took 20 seconds.
 """
 
 import os
-import pty
 import select
 import sys
 import termios
 import time
+
+import terminal as terminals
 
 
 def characters(text):
@@ -21,23 +22,10 @@ def characters(text):
     return text.encode("utf-8").decode("unicode_escape").encode("latin-1")
 
 
-def keep_output():
-    """The kernel sends the signal of an interrupt key first; then it throws
-    away what waits to be read and shows ^C, in the midst of what the command
-    wrote meanwhile.  Neither is wanted here.  The command sets modes of its
-    own: it must not have begun."""
-    modes = termios.tcgetattr(0)
-    modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHO
-    termios.tcsetattr(0, termios.TCSANOW, modes)
-
-
 def main():
     script, command = sys.argv[1], sys.argv[2:]
-    pid, terminal = pty.fork()
-    if not pid:
-        keep_output()
-        os.environ["TERM"] = "xterm"
-        os.execvp(command[0], command)
+    os.environ["TERM"] = "xterm"
+    pid, terminal = terminals.start(command)
     shown, at = b"", 0
 
     def read(seconds):
@@ -84,8 +72,7 @@ def main():
             os.kill(pid, 9)
             return 99
     sys.stdout.buffer.write(shown.replace(b"\r\n", b"\n"))
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else 128 - code
+    return terminals.exit_code(pid)
 
 
 sys.exit(main())

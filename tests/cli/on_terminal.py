@@ -9,19 +9,9 @@ written to it.  The exit code is the command's; 128 + N when signal N ended it.
 """
 
 import os
-import pty
 import sys
-import termios
 
-
-def keep_output():
-    """The kernel sends the signal of an interrupt key first; then it throws
-    away what waits to be read and shows ^C, in the midst of what the command
-    wrote meanwhile.  Neither is wanted here.  The command sets modes of its
-    own: it must not have begun."""
-    modes = termios.tcgetattr(0)
-    modes[3] = (modes[3] | termios.NOFLSH) & ~termios.ECHO
-    termios.tcsetattr(0, termios.TCSANOW, modes)
+import terminal as terminals
 
 
 def main():
@@ -30,13 +20,13 @@ def main():
     words = words[interrupt:]
     fds, command = words[0], words[1:]
     kept = {fd: os.dup(fd) for fd in (1, 2)}
-    pid, terminal = pty.fork()
-    if not pid:
-        keep_output()
+
+    def restore():
         for fd in kept:
             if str(fd) not in fds:
                 os.dup2(kept[fd], fd)
-        os.execvp(command[0], command)
+
+    pid, terminal = terminals.start(command, restore)
     shown = b""
     while True:
         try:
@@ -49,11 +39,10 @@ def main():
             os.write(terminal, b"\x03")
             interrupt = False
         shown += piece
-    status = os.waitpid(pid, 0)[1]
+    code = terminals.exit_code(pid)
     sys.stdout.buffer.write(shown.replace(b"\r\n", b"\n"))
     sys.stdout.flush()
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return code
 
 
 sys.exit(main())
