@@ -361,11 +361,10 @@ static void store(const panel_job *job, int part, size_t row, size_t rows,
 
 /* A panel with `count` tiles of `rows` rows. */
 static void run_panel(const panel_job *job, float *out, const uint8_t *panel,
-                      const qn_panel_x *x, size_t count)
+                      const qn_panel_x *x, size_t rows, size_t count)
 {
     const qn_panel_kernel *kernel = job->kernel;
     const qn_panel_form *form = &job->p->w.form;
-    const size_t rows = (size_t)x->rows;
     if (kernel->run_tiles && rows == kernel->tile) {
         kernel->run_tiles(out, form, panel, x, count, job->k);
         return;
@@ -379,14 +378,15 @@ static void run_tiles(const panel_job *job, size_t unit, size_t row,
                       size_t rows, size_t count)
 {
     float values[MOST_ROWS * QN_PANEL_ROWS], up[MOST_ROWS * QN_PANEL_ROWS];
-    qn_panel_x x[TILES] = {{0}};
+    qn_panel_x x[TILES];
     for (size_t t = 0; t < count; t++)
         x[t] = qn_panel_x_at(tile_at(job, row + t * rows), job->k, rows);
     const uint8_t *panel = job->panels + unit * job->panel_bytes;
-    run_panel(job, values, panel, x, count);
+    run_panel(job, values, panel, x, rows, count);
     int part = 0;
     if (job->p->gate)
-        run_panel(job, up, panel + job->units * job->panel_bytes, x, count);
+        run_panel(job, up, panel + job->units * job->panel_bytes, x, rows,
+                  count);
     while (!job->p->gate && unit >= job->first[part + 1])
         part++;
     for (size_t t = 0; t < count; t++) {
