@@ -1251,6 +1251,36 @@ void qn_json_write_null(qn_json_writer *w)
     qn_json_write_raw(w, QN_STR("null"));
 }
 
+void qn_json_pair_text(qn_json_writer *w, const char *key, const char *text)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_text(w, text);
+}
+
+void qn_json_pair_int(qn_json_writer *w, const char *key, int64_t value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_int(w, value);
+}
+
+void qn_json_pair_uint(qn_json_writer *w, const char *key, uint64_t value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_uint(w, value);
+}
+
+void qn_json_pair_double(qn_json_writer *w, const char *key, double value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_double(w, value);
+}
+
+void qn_json_pair_bool(qn_json_writer *w, const char *key, bool value)
+{
+    qn_json_write_key(w, key);
+    qn_json_write_bool(w, value);
+}
+
 /* Writes a scalar, or opens a container. */
 static void write_front(qn_json_writer *w, const qn_json *value)
 {

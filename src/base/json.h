@@ -167,6 +167,12 @@ void qn_json_write_uint(qn_json_writer *w, uint64_t value);
 void qn_json_write_double(qn_json_writer *w, double value);
 void qn_json_write_bool(qn_json_writer *w, bool value);
 void qn_json_write_null(qn_json_writer *w);
+/* A member of an object: its key, then its value. */
+void qn_json_pair_text(qn_json_writer *w, const char *key, const char *text);
+void qn_json_pair_int(qn_json_writer *w, const char *key, int64_t value);
+void qn_json_pair_uint(qn_json_writer *w, const char *key, uint64_t value);
+void qn_json_pair_double(qn_json_writer *w, const char *key, double value);
+void qn_json_pair_bool(qn_json_writer *w, const char *key, bool value);
 /* A value that is JSON already; "" when the caller appends it to the buffer
  * itself. */
 void qn_json_write_raw(qn_json_writer *w, qn_str text);

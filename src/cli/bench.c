@@ -279,38 +279,20 @@ static double weight_rate(const bench *b, const cell *c)
     return (double)b->info.weight_bytes * (double)c->tokens / c->median;
 }
 
-static void write_double(qn_json_writer *w, const char *key, double value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_double(w, value);
-}
-
-static void write_int(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
 static void write_machine(qn_json_writer *w, const bench *b)
 {
-    write_text(w, "model", b->info.path);
-    write_text(w, "backend", "cpu");
-    write_text(w, "isa", qn_isa_name(qn_cpu_isa()));
-    write_int(w, "threads", b->cli->threads);
-    write_text(w, "dtype", b->info.dtype);
-    write_text(w, "kv", b->info.kv);
-    write_text(w, "cpu", qn_cpu_name());
-    write_text(w, "machine", qn_cpu_machine());
-    write_int(w, "processors", qn_cpu_allowed());
-    write_int(w, "memory_bytes", (int64_t)qn_memory_limit());
-    write_text(w, "version", quern_release());
-    write_text(w, "commit", qn_cli_commit());
+    qn_json_pair_text(w, "model", b->info.path);
+    qn_json_pair_text(w, "backend", "cpu");
+    qn_json_pair_text(w, "isa", qn_isa_name(qn_cpu_isa()));
+    qn_json_pair_int(w, "threads", b->cli->threads);
+    qn_json_pair_text(w, "dtype", b->info.dtype);
+    qn_json_pair_text(w, "kv", b->info.kv);
+    qn_json_pair_text(w, "cpu", qn_cpu_name());
+    qn_json_pair_text(w, "machine", qn_cpu_machine());
+    qn_json_pair_int(w, "processors", qn_cpu_allowed());
+    qn_json_pair_int(w, "memory_bytes", (int64_t)qn_memory_limit());
+    qn_json_pair_text(w, "version", quern_release());
+    qn_json_pair_text(w, "commit", qn_cli_commit());
 }
 
 static void add_cell(qn_buf *line, const bench *b, const cell *c)
@@ -320,32 +302,32 @@ static void add_cell(qn_buf *line, const bench *b, const cell *c)
     test_name(c, name);
     qn_json_write_begin(&w, line);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.bench/1");
-    write_text(&w, "test", name);
-    write_int(&w, "depth", c->depth);
-    write_int(&w, "batch", c->batch);
-    write_double(&w, "tokens_per_s", rate_of(c));
-    write_double(&w, "ms_per_token", 1e3 / rate_of(c));
-    write_double(&w, "spread_percent", c->spread * 100);
+    qn_json_pair_text(&w, "schema", "quern.bench/1");
+    qn_json_pair_text(&w, "test", name);
+    qn_json_pair_int(&w, "depth", c->depth);
+    qn_json_pair_int(&w, "batch", c->batch);
+    qn_json_pair_double(&w, "tokens_per_s", rate_of(c));
+    qn_json_pair_double(&w, "ms_per_token", 1e3 / rate_of(c));
+    qn_json_pair_double(&w, "spread_percent", c->spread * 100);
     if (c->kind[0] == 'p') {
-        write_double(&w, "ttft_s", c->median);
+        qn_json_pair_double(&w, "ttft_s", c->median);
     } else if (c->guesses) {
-        write_int(&w, "drafted", c->drafted);
-        write_int(&w, "accepted", c->accepted);
+        qn_json_pair_int(&w, "drafted", c->drafted);
+        qn_json_pair_int(&w, "accepted", c->accepted);
     } else {
-        write_double(&w, "weight_gb_per_s", weight_rate(b, c) * 1e-9);
-        write_double(&w, "bandwidth_gb_per_s", b->bandwidth * 1e-9);
+        qn_json_pair_double(&w, "weight_gb_per_s", weight_rate(b, c) * 1e-9);
+        qn_json_pair_double(&w, "bandwidth_gb_per_s", b->bandwidth * 1e-9);
         if (b->bandwidth > 0)
-            write_double(&w, "bandwidth_percent",
-                         weight_rate(b, c) / b->bandwidth * 100);
+            qn_json_pair_double(&w, "bandwidth_percent",
+                                weight_rate(b, c) / b->bandwidth * 100);
     }
-    write_int(&w, "peak_bytes", (int64_t)c->peak);
-    write_int(&w, "runs", b->runs);
+    qn_json_pair_int(&w, "peak_bytes", (int64_t)c->peak);
+    qn_json_pair_int(&w, "runs", b->runs);
     qn_json_write_key(&w, "throttled");
     qn_json_write_bool(&w, c->throttled);
     if (c->earlier > 0) {
-        write_double(&w, "earlier_tokens_per_s", c->earlier);
-        write_double(&w, "change_percent", change_of(c));
+        qn_json_pair_double(&w, "earlier_tokens_per_s", c->earlier);
+        qn_json_pair_double(&w, "change_percent", change_of(c));
     }
     write_machine(&w, b);
     qn_json_write_object_end(&w);

@@ -238,12 +238,6 @@ static void print_dry(const work *w, qn_buf *out)
     }
 }
 
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
 static void write_json(const work *w, const quern_model *model,
                        const quern_info *info, qn_buf *out)
 {
@@ -251,15 +245,15 @@ static void write_json(const work *w, const quern_model *model,
     qn_json_writer j;
     qn_json_write_begin(&j, out);
     qn_json_write_object(&j);
-    write_text(&j, "schema", "quern.get/1");
-    write_text(&j, "repo", r->repo);
-    write_text(&j, "revision", r->revision);
-    write_text(&j, "path", r->path);
+    qn_json_pair_text(&j, "schema", "quern.get/1");
+    qn_json_pair_text(&j, "repo", r->repo);
+    qn_json_pair_text(&j, "revision", r->revision);
+    qn_json_pair_text(&j, "path", r->path);
     qn_json_write_key(&j, "files");
     qn_json_write_array(&j);
     for (size_t i = 0; i < r->file_count; i++) {
         qn_json_write_object(&j);
-        write_text(&j, "name", r->files[i].name);
+        qn_json_pair_text(&j, "name", r->files[i].name);
         qn_json_write_key(&j, "size");
         qn_json_write_uint(&j, r->files[i].size);
         qn_json_write_key(&j, "cached");
@@ -276,13 +270,13 @@ static void write_json(const work *w, const quern_model *model,
     if (model) {
         qn_buf verdict = QN_BUF_INIT;
         add_verdict(&verdict, model, info);
-        write_text(&j, "architecture", info->family);
-        write_text(&j, "quantization", info->quantization);
+        qn_json_pair_text(&j, "architecture", info->family);
+        qn_json_pair_text(&j, "quantization", info->quantization);
         qn_json_write_key(&j, "bits_per_weight");
         qn_json_write_double(&j, info->bits_per_weight);
         qn_json_write_key(&j, "context");
         qn_json_write_int(&j, info->max_ctx);
-        write_text(&j, "verdict", verdict.data);
+        qn_json_pair_text(&j, "verdict", verdict.data);
         qn_buf_free(&verdict);
     }
     qn_json_write_object_end(&j);

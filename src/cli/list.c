@@ -116,21 +116,17 @@ static void print_text(const row *rows, size_t count, qn_buf *out)
     }
 }
 
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
 static void write_row(qn_json_writer *w, const row *r)
 {
     qn_json_write_object(w);
-    write_text(w, "id", r->cached->id);
-    write_text(w, "revision", r->cached->revision);
-    write_text(w, "refs", r->cached->refs);
-    write_text(w, "path", r->cached->path);
-    write_text(w, "architecture", *r->architecture ? r->architecture : NULL);
-    write_text(w, "quantization", *r->quantization ? r->quantization : NULL);
+    qn_json_pair_text(w, "id", r->cached->id);
+    qn_json_pair_text(w, "revision", r->cached->revision);
+    qn_json_pair_text(w, "refs", r->cached->refs);
+    qn_json_pair_text(w, "path", r->cached->path);
+    qn_json_pair_text(w, "architecture",
+                      *r->architecture ? r->architecture : NULL);
+    qn_json_pair_text(w, "quantization",
+                      *r->quantization ? r->quantization : NULL);
     qn_json_write_key(w, "size");
     qn_json_write_uint(w, r->cached->bytes);
     qn_json_write_key(w, "last_use");
@@ -139,7 +135,7 @@ static void write_row(qn_json_writer *w, const row *r)
     qn_json_write_bool(w, r->cached->complete);
     qn_json_write_key(w, "runnable");
     qn_json_write_bool(w, r->runnable);
-    write_text(w, "reason", r->reason);
+    qn_json_pair_text(w, "reason", r->reason);
     qn_json_write_object_end(w);
 }
 
@@ -153,7 +149,7 @@ static int print_rows(const qn_cli *cli, const row *rows, size_t count)
     qn_json_writer w;
     qn_json_write_begin(&w, &out);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.list/1");
+    qn_json_pair_text(&w, "schema", "quern.list/1");
     qn_json_write_key(&w, "models");
     qn_json_write_array(&w);
     for (size_t i = 0; i < count; i++)
@@ -170,14 +166,14 @@ static void write_remote(qn_buf *out, const quern_remote_list *list)
     qn_json_writer w;
     qn_json_write_begin(&w, out);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.list/1");
+    qn_json_pair_text(&w, "schema", "quern.list/1");
     qn_json_write_key(&w, "remote");
     qn_json_write_array(&w);
     for (size_t i = 0; i < list->count; i++) {
         const quern_remote *r = &list->items[i];
         qn_json_write_object(&w);
-        write_text(&w, "id", r->id);
-        write_text(&w, "modified", *r->modified ? r->modified : NULL);
+        qn_json_pair_text(&w, "id", r->id);
+        qn_json_pair_text(&w, "modified", *r->modified ? r->modified : NULL);
         qn_json_write_key(&w, "downloads");
         qn_json_write_uint(&w, r->downloads);
         qn_json_write_key(&w, "likes");

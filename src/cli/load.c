@@ -373,18 +373,6 @@ static void add_row(qn_buf *out, const load *l, int64_t clients)
     qn_buf_add_char(out, '\n');
 }
 
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
-static void write_int(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 static void write_shares(qn_json_writer *w, const char *key, const samples *s)
 {
     static const struct {
@@ -408,14 +396,14 @@ static void add_json(qn_buf *out, const load *l, int64_t clients)
     qn_json_writer w;
     qn_json_write_begin(&w, out);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.bench/1");
-    write_text(&w, "server", l->url);
-    write_text(&w, "model", l->model);
-    write_int(&w, "concurrency", clients);
-    write_int(&w, "prompt_words", l->words);
-    write_int(&w, "max_tokens", l->tokens);
-    write_int(&w, "answered", l->answered);
-    write_int(&w, "tokens", l->produced);
+    qn_json_pair_text(&w, "schema", "quern.bench/1");
+    qn_json_pair_text(&w, "server", l->url);
+    qn_json_pair_text(&w, "model", l->model);
+    qn_json_pair_int(&w, "concurrency", clients);
+    qn_json_pair_int(&w, "prompt_words", l->words);
+    qn_json_pair_int(&w, "max_tokens", l->tokens);
+    qn_json_pair_int(&w, "answered", l->answered);
+    qn_json_pair_int(&w, "tokens", l->produced);
     qn_json_write_key(&w, "seconds");
     qn_json_write_double(&w, l->seconds);
     qn_json_write_key(&w, "tokens_per_s");
@@ -425,13 +413,13 @@ static void add_json(qn_buf *out, const load *l, int64_t clients)
     qn_json_write_key(&w, "errors");
     qn_json_write_object(&w);
     for (size_t i = 0; i < l->error_count; i++)
-        write_int(&w, l->errors[i].name, l->errors[i].count);
+        qn_json_pair_int(&w, l->errors[i].name, l->errors[i].count);
     qn_json_write_object_end(&w);
-    write_text(&w, "cpu", qn_cpu_name());
-    write_text(&w, "machine", qn_cpu_machine());
-    write_int(&w, "processors", qn_cpu_allowed());
-    write_text(&w, "version", quern_release());
-    write_text(&w, "commit", qn_cli_commit());
+    qn_json_pair_text(&w, "cpu", qn_cpu_name());
+    qn_json_pair_text(&w, "machine", qn_cpu_machine());
+    qn_json_pair_int(&w, "processors", qn_cpu_allowed());
+    qn_json_pair_text(&w, "version", quern_release());
+    qn_json_pair_text(&w, "commit", qn_cli_commit());
     qn_json_write_object_end(&w);
 }
 

@@ -453,31 +453,19 @@ static int tell_port(const serve *v, int port)
     return QN_EXIT_OK;
 }
 
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
-static void write_int(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 static int print_ready(const serve *v, const qn_server_ready *ready)
 {
     qn_buf out = QN_BUF_INIT;
     qn_json_writer w;
     qn_json_write_begin(&w, &out);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.serve/1");
-    write_text(&w, "url", ready->url);
-    write_text(&w, "model", ready->model);
-    write_int(&w, "ctx", ready->ctx);
-    write_int(&w, "parallel", ready->parallel);
-    write_text(&w, "backend", "cpu");
-    write_int(&w, "pid", getpid());
+    qn_json_pair_text(&w, "schema", "quern.serve/1");
+    qn_json_pair_text(&w, "url", ready->url);
+    qn_json_pair_text(&w, "model", ready->model);
+    qn_json_pair_int(&w, "ctx", ready->ctx);
+    qn_json_pair_int(&w, "parallel", ready->parallel);
+    qn_json_pair_text(&w, "backend", "cpu");
+    qn_json_pair_int(&w, "pid", getpid());
     qn_json_write_object_end(&w);
     return qn_out_json(v->cli, &out);
 }

@@ -202,18 +202,6 @@ static void print_tensors(const view *v, qn_buf *out)
 
 /* ---- JSON ---- */
 
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
-static void write_int(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 static void write_id(const view *v, qn_json_writer *w, const char *key,
                      int32_t id)
 {
@@ -223,9 +211,9 @@ static void write_id(const view *v, qn_json_writer *w, const char *key,
         return;
     }
     qn_json_write_object(w);
-    write_int(w, "id", id);
+    qn_json_pair_int(w, "id", id);
     char *text = token_text(v, id);
-    write_text(w, "text", text);
+    qn_json_pair_text(w, "text", text);
     quern_free(text);
     qn_json_write_object_end(w);
 }
@@ -237,8 +225,8 @@ static void write_tokenizer(const view *v, qn_json_writer *w)
     const int32_t *ends = quern_end_ids(v->model, &count);
     qn_json_write_key(w, "tokenizer");
     qn_json_write_object(w);
-    write_text(w, "kind", i->tokenizer);
-    write_int(w, "tokens", i->token_count);
+    qn_json_pair_text(w, "kind", i->tokenizer);
+    qn_json_pair_int(w, "tokens", i->token_count);
     write_id(v, w, "bos", i->bos_id);
     write_id(v, w, "unk", i->unk_id);
     write_id(v, w, "pad", i->pad_id);
@@ -259,8 +247,8 @@ static void write_tensors(const view *v, qn_json_writer *w)
         if (!quern_model_tensor(v->model, t, &tensor))
             break;
         qn_json_write_object(w);
-        write_text(w, "name", tensor.name);
-        write_text(w, "type", tensor.type);
+        qn_json_pair_text(w, "name", tensor.name);
+        qn_json_pair_text(w, "type", tensor.type);
         qn_json_write_key(w, "shape");
         qn_json_write_array(w);
         for (int d = 0; d < tensor.ndim; d++)
@@ -280,48 +268,49 @@ static int print_json(const view *v)
     qn_json_writer w;
     qn_json_write_begin(&w, &line);
     qn_json_write_object(&w);
-    write_text(&w, "schema", "quern.show/1");
-    write_text(&w, "path", i->path);
-    write_text(&w, "name", i->name);
-    write_text(&w, "format", i->format);
-    write_text(&w, "architecture", i->family);
-    write_text(&w, "quantization", i->quantization);
+    qn_json_pair_text(&w, "schema", "quern.show/1");
+    qn_json_pair_text(&w, "path", i->path);
+    qn_json_pair_text(&w, "name", i->name);
+    qn_json_pair_text(&w, "format", i->format);
+    qn_json_pair_text(&w, "architecture", i->family);
+    qn_json_pair_text(&w, "quantization", i->quantization);
     qn_json_write_key(&w, "bits_per_weight");
     qn_json_write_double(&w, i->bits_per_weight);
     qn_json_write_key(&w, "parameters");
     qn_json_write_uint(&w, i->parameters);
     qn_json_write_key(&w, "weight_bytes");
     qn_json_write_uint(&w, i->weight_bytes);
-    write_int(&w, "tensor_count", (int64_t)i->tensors);
-    write_int(&w, "layers", i->layers);
-    write_int(&w, "hidden_size", i->hidden);
-    write_int(&w, "intermediate_size", i->intermediate);
-    write_int(&w, "heads", i->heads);
-    write_int(&w, "kv_heads", i->kv_heads);
-    write_int(&w, "head_dim", i->head_dim);
-    write_int(&w, "sliding_window", i->sliding_window);
-    write_int(&w, "context", i->max_ctx);
-    write_int(&w, "kv_bytes_per_token", (int64_t)i->kv_bytes_per_token);
-    write_int(&w, "vocab_size", i->vocab_size);
+    qn_json_pair_int(&w, "tensor_count", (int64_t)i->tensors);
+    qn_json_pair_int(&w, "layers", i->layers);
+    qn_json_pair_int(&w, "hidden_size", i->hidden);
+    qn_json_pair_int(&w, "intermediate_size", i->intermediate);
+    qn_json_pair_int(&w, "heads", i->heads);
+    qn_json_pair_int(&w, "kv_heads", i->kv_heads);
+    qn_json_pair_int(&w, "head_dim", i->head_dim);
+    qn_json_pair_int(&w, "sliding_window", i->sliding_window);
+    qn_json_pair_int(&w, "context", i->max_ctx);
+    qn_json_pair_int(&w, "kv_bytes_per_token", (int64_t)i->kv_bytes_per_token);
+    qn_json_pair_int(&w, "vocab_size", i->vocab_size);
     qn_json_write_key(&w, "tied_embeddings");
     qn_json_write_bool(&w, i->tied_embeddings);
     qn_json_write_key(&w, "has_chat_template");
     qn_json_write_bool(&w, i->has_chat_template);
-    write_text(&w, "chat_template_error",
-               v->template_error.status ? v->template_error.message : NULL);
+    qn_json_pair_text(&w, "chat_template_error",
+                      v->template_error.status ? v->template_error.message
+                                               : NULL);
     qn_json_write_key(&w, "capabilities");
     qn_json_write_array(&w);
     for (int k = 0; k < CAPABILITIES; k++)
         if (capabilities[k].has(v))
             qn_json_write_text(&w, capabilities[k].name);
     qn_json_write_array_end(&w);
-    write_text(&w, "licence",
-               v->licence.name.size ? v->licence.name.data : NULL);
-    write_text(&w, "licence_file",
-               v->licence.file.size ? v->licence.file.data : NULL);
+    qn_json_pair_text(&w, "licence",
+                      v->licence.name.size ? v->licence.name.data : NULL);
+    qn_json_pair_text(&w, "licence_file",
+                      v->licence.file.size ? v->licence.file.data : NULL);
     write_tokenizer(v, &w);
     if (asked(v, QN_FLAG_TEMPLATE))
-        write_text(&w, "chat_template", i->chat_template);
+        qn_json_pair_text(&w, "chat_template", i->chat_template);
     if (asked(v, QN_FLAG_TENSORS))
         write_tensors(v, &w);
     qn_json_write_object_end(&w);

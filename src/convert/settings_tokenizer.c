@@ -51,22 +51,10 @@ static bool flag(const vocabulary *v, const char *key, bool absent)
     return qn_gguf_get_bool(v->source->gguf, key, &value) ? absent : value;
 }
 
-static void put_text(qn_json_writer *w, const char *key, const char *value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, value);
-}
-
-static void put_bool(qn_json_writer *w, const char *key, bool value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_bool(w, value);
-}
-
 static void begin(qn_json_writer *w, const char *type)
 {
     qn_json_write_object(w);
-    put_text(w, "type", type);
+    qn_json_pair_text(w, "type", type);
 }
 
 /* ---- parts that all kinds have ---- */
@@ -84,11 +72,11 @@ static void write_added(qn_json_writer *w, const vocabulary *v)
         qn_json_write_uint(w, i);
         qn_json_write_key(w, "content");
         qn_json_write_str(w, text_of(v, i));
-        put_bool(w, "single_word", false);
-        put_bool(w, "lstrip", false);
-        put_bool(w, "rstrip", false);
-        put_bool(w, "normalized", false);
-        put_bool(w, "special", type != USER);
+        qn_json_pair_bool(w, "single_word", false);
+        qn_json_pair_bool(w, "lstrip", false);
+        qn_json_pair_bool(w, "rstrip", false);
+        qn_json_pair_bool(w, "normalized", false);
+        qn_json_pair_bool(w, "special", type != USER);
         qn_json_write_object_end(w);
     }
     qn_json_write_array_end(w);
@@ -214,14 +202,14 @@ static void begin_bpe(qn_json_writer *w, const char *unk, bool spm,
     begin(w, "BPE");
     qn_json_write_key(w, "dropout");
     qn_json_write_null(w);
-    put_text(w, "unk_token", unk);
+    qn_json_pair_text(w, "unk_token", unk);
     qn_json_write_key(w, "continuing_subword_prefix");
     qn_json_write_null(w);
     qn_json_write_key(w, "end_of_word_suffix");
     qn_json_write_null(w);
-    put_bool(w, "fuse_unk", spm);
-    put_bool(w, "byte_fallback", spm);
-    put_bool(w, "ignore_merges", ignore_merges);
+    qn_json_pair_bool(w, "fuse_unk", spm);
+    qn_json_pair_bool(w, "byte_fallback", spm);
+    qn_json_pair_bool(w, "ignore_merges", ignore_merges);
 }
 
 /* ---- byte-level BPE ---- */
@@ -229,9 +217,9 @@ static void begin_bpe(qn_json_writer *w, const char *unk, bool spm,
 static void write_byte_level(qn_json_writer *w, bool use_regex)
 {
     begin(w, "ByteLevel");
-    put_bool(w, "add_prefix_space", false);
-    put_bool(w, "trim_offsets", true);
-    put_bool(w, "use_regex", use_regex);
+    qn_json_pair_bool(w, "add_prefix_space", false);
+    qn_json_pair_bool(w, "trim_offsets", true);
+    qn_json_pair_bool(w, "use_regex", use_regex);
     qn_json_write_object_end(w);
 }
 
@@ -240,10 +228,10 @@ static void write_split(qn_json_writer *w, const char *regex)
     begin(w, "Split");
     qn_json_write_key(w, "pattern");
     qn_json_write_object(w);
-    put_text(w, "Regex", regex);
+    qn_json_pair_text(w, "Regex", regex);
     qn_json_write_object_end(w);
-    put_text(w, "behavior", "Isolated");
-    put_bool(w, "invert", false);
+    qn_json_pair_text(w, "behavior", "Isolated");
+    qn_json_pair_bool(w, "invert", false);
     qn_json_write_object_end(w);
 }
 
@@ -259,7 +247,7 @@ static void write_splitter(qn_json_writer *w, const qn_splitter *splitter)
     qn_json_write_array(w);
     if (smollm) {
         begin(w, "Digits");
-        put_bool(w, "individual_digits", true);
+        qn_json_pair_bool(w, "individual_digits", true);
         qn_json_write_object_end(w);
     }
     for (int i = 0; i < QN_SPLIT_PATTERNS && !gpt2 && !smollm; i++)
@@ -394,9 +382,9 @@ static void write_replace(qn_json_writer *w, const char *from, const char *to)
     begin(w, "Replace");
     qn_json_write_key(w, "pattern");
     qn_json_write_object(w);
-    put_text(w, "String", from);
+    qn_json_pair_text(w, "String", from);
     qn_json_write_object_end(w);
-    put_text(w, "content", to);
+    qn_json_pair_text(w, "content", to);
     qn_json_write_object_end(w);
 }
 
@@ -410,7 +398,7 @@ static void write_spm_normalizer(qn_json_writer *w, bool prefix)
     qn_json_write_array(w);
     if (prefix) {
         begin(w, "Prepend");
-        put_text(w, "prepend", SPACE);
+        qn_json_pair_text(w, "prepend", SPACE);
         qn_json_write_object_end(w);
     }
     write_replace(w, " ", SPACE);
@@ -433,7 +421,7 @@ static void write_spm_decoder(qn_json_writer *w, bool prefix)
     qn_json_write_object_end(w);
     if (prefix) {
         begin(w, "Strip");
-        put_text(w, "content", " ");
+        qn_json_pair_text(w, "content", " ");
         qn_json_write_key(w, "start");
         qn_json_write_int(w, 1);
         qn_json_write_key(w, "stop");
@@ -490,7 +478,7 @@ static qn_status write_tokenizer(qn_buf *out, const vocabulary *v)
     qn_gguf_get_str(v->source->gguf, KEY("model"), &model);
     qn_json_write_begin(&w, out);
     qn_json_write_object(&w);
-    put_text(&w, "version", "1.0");
+    qn_json_pair_text(&w, "version", "1.0");
     qn_json_write_key(&w, "truncation");
     qn_json_write_null(&w);
     qn_json_write_key(&w, "padding");
@@ -524,7 +512,7 @@ static qn_status write_tokenizer_config(qn_buf *out, const vocabulary *v)
     qn_str text;
     qn_json_write_begin(&w, out);
     qn_json_write_object(&w);
-    put_text(&w, "tokenizer_class", "PreTrainedTokenizerFast");
+    qn_json_pair_text(&w, "tokenizer_class", "PreTrainedTokenizerFast");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int64_t id = named(v, names[i].gguf);
         if (id < 0)

@@ -299,12 +299,6 @@ quern_status quern_model_fit(quern_fit *out, const quern_model *m,
     return qn_give(error, ask(out, &q, o->kv));
 }
 
-static void put(qn_json_writer *w, const char *key, uint64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_uint(w, value);
-}
-
 static void put_rate(qn_json_writer *w, const char *key, double value)
 {
     qn_json_write_key(w, key);
@@ -324,7 +318,7 @@ static void put_remedies(qn_json_writer *w, const quern_fit *f)
         qn_json_write_text(w, f->remedies[i].flag);
         qn_json_write_key(w, "value");
         qn_json_write_text(w, f->remedies[i].value);
-        put(w, "saves_bytes", f->remedies[i].saves);
+        qn_json_pair_uint(w, "saves_bytes", f->remedies[i].saves);
         qn_json_write_object_end(w);
     }
     qn_json_write_array_end(w);
@@ -338,23 +332,23 @@ quern_status quern_fit_json(const quern_fit *f, char **json, quern_error *error)
     qn_json_write_object(&w);
     qn_json_write_key(&w, "fits");
     qn_json_write_bool(&w, f->fits);
-    put(&w, "usable_bytes", f->usable);
-    put(&w, "required_bytes", f->required);
+    qn_json_pair_uint(&w, "usable_bytes", f->usable);
+    qn_json_pair_uint(&w, "required_bytes", f->required);
     qn_json_write_key(&w, "parts");
     qn_json_write_object(&w);
-    put(&w, "weights", f->weights);
-    put(&w, "kv", f->kv);
-    put(&w, "state", f->state);
-    put(&w, "workspace", f->workspace);
-    put(&w, "prefix", f->prefix);
-    put(&w, "draft", f->draft);
-    put(&w, "base", f->base);
+    qn_json_pair_uint(&w, "weights", f->weights);
+    qn_json_pair_uint(&w, "kv", f->kv);
+    qn_json_pair_uint(&w, "state", f->state);
+    qn_json_pair_uint(&w, "workspace", f->workspace);
+    qn_json_pair_uint(&w, "prefix", f->prefix);
+    qn_json_pair_uint(&w, "draft", f->draft);
+    qn_json_pair_uint(&w, "base", f->base);
     qn_json_write_object_end(&w);
-    put(&w, "kv_bytes_per_token", f->kv_per_token);
-    put(&w, "context", (uint64_t)f->context);
-    put(&w, "max_context", (uint64_t)f->max_context);
-    put(&w, "model_context", (uint64_t)f->model_context);
-    put(&w, "parallel", (uint64_t)f->parallel);
+    qn_json_pair_uint(&w, "kv_bytes_per_token", f->kv_per_token);
+    qn_json_pair_uint(&w, "context", (uint64_t)f->context);
+    qn_json_pair_uint(&w, "max_context", (uint64_t)f->max_context);
+    qn_json_pair_uint(&w, "model_context", (uint64_t)f->model_context);
+    qn_json_pair_uint(&w, "parallel", (uint64_t)f->parallel);
     put_rate(&w, "decode_tokens_per_s", f->decode_rate);
     put_rate(&w, "prefill_tokens_per_s", f->prefill_rate);
     put_remedies(&w, f);

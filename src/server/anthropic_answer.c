@@ -19,28 +19,16 @@ static input_counts count_input(const qn_api_call *call, int64_t prompt,
     return (input_counts){prompt - cached - created, created, cached};
 }
 
-static void write_count(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 static void write_usage(qn_json_writer *w, const input_counts *in,
                         int64_t output)
 {
     qn_json_write_key(w, "usage");
     qn_json_write_object(w);
-    write_count(w, "input_tokens", in->input);
-    write_count(w, "cache_creation_input_tokens", in->created);
-    write_count(w, "cache_read_input_tokens", in->read);
-    write_count(w, "output_tokens", output);
+    qn_json_pair_int(w, "input_tokens", in->input);
+    qn_json_pair_int(w, "cache_creation_input_tokens", in->created);
+    qn_json_pair_int(w, "cache_read_input_tokens", in->read);
+    qn_json_pair_int(w, "output_tokens", output);
     qn_json_write_object_end(w);
-}
-
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
 }
 
 /* "stop_reason" and "stop_sequence"; `r` NULL: not known yet. */
@@ -56,8 +44,8 @@ static void write_stop(qn_json_writer *w, const qn_api_call *call,
     } else if (r) {
         reason = "end_turn";
     }
-    write_text(w, "stop_reason", reason);
-    write_text(w, "stop_sequence", sequence);
+    qn_json_pair_text(w, "stop_reason", reason);
+    qn_json_pair_text(w, "stop_sequence", sequence);
 }
 
 /* The members of a message up to its content. */
@@ -65,10 +53,10 @@ static void write_head(qn_json_writer *w, const qn_api_head *head)
 {
     char id[QN_API_ID_SIZE];
     qn_api_id(id, head, "msg_", 0);
-    write_text(w, "id", id);
-    write_text(w, "type", "message");
-    write_text(w, "role", "assistant");
-    write_text(w, "model", head->model);
+    qn_json_pair_text(w, "id", id);
+    qn_json_pair_text(w, "type", "message");
+    qn_json_pair_text(w, "role", "assistant");
+    qn_json_pair_text(w, "model", head->model);
     qn_json_write_key(w, "content");
 }
 
@@ -79,7 +67,7 @@ static void write_signature(qn_json_writer *w, const qn_api_head *head,
 {
     char id[QN_API_ID_SIZE];
     qn_api_id(id, head, "sig_", index + 1);
-    write_text(w, "signature", id);
+    qn_json_pair_text(w, "signature", id);
 }
 
 /* ---- whole ---- */
@@ -96,7 +84,7 @@ void qn_messages_answer(qn_buf *out, const qn_api_call *call,
     qn_json_write_array(&w);
     if (r->reasoning_size) {
         qn_json_write_object(&w);
-        write_text(&w, "type", "thinking");
+        qn_json_pair_text(&w, "type", "thinking");
         qn_json_write_key(&w, "thinking");
         qn_json_write_str(&w, (qn_str){r->reasoning, r->reasoning_size});
         write_signature(&w, head, 0);
@@ -105,7 +93,7 @@ void qn_messages_answer(qn_buf *out, const qn_api_call *call,
     /* An empty block would be refused elsewhere when it is sent back. */
     if (r->size) {
         qn_json_write_object(&w);
-        write_text(&w, "type", "text");
+        qn_json_pair_text(&w, "type", "text");
         qn_json_write_key(&w, "text");
         qn_json_write_str(&w, (qn_str){r->text, r->size});
         qn_json_write_object_end(&w);
@@ -130,7 +118,7 @@ static void begin_event(qn_json_writer *w, const char *type, qn_buf *out)
     qn_buf_printf(out, "event: %s\ndata: ", type);
     qn_json_write_begin(w, out);
     qn_json_write_object(w);
-    write_text(w, "type", type);
+    qn_json_pair_text(w, "type", type);
 }
 
 static void end_event(qn_json_writer *w)
@@ -149,7 +137,7 @@ static void begin_block_event(qn_json_writer *w, const state *st,
     qn_json_write_uint(w, st->index);
     qn_json_write_key(w, member);
     qn_json_write_object(w);
-    write_text(w, "type", kind);
+    qn_json_pair_text(w, "type", kind);
 }
 
 static void end_block_event(qn_json_writer *w)
@@ -189,12 +177,12 @@ static void open_block_of(qn_api_stream *s, open_block wanted, qn_buf *out)
     if (wanted == OPEN_THINKING) {
         begin_block_event(&w, st, "content_block_start", "content_block",
                           "thinking", out);
-        write_text(&w, "thinking", "");
-        write_text(&w, "signature", "");
+        qn_json_pair_text(&w, "thinking", "");
+        qn_json_pair_text(&w, "signature", "");
     } else {
         begin_block_event(&w, st, "content_block_start", "content_block",
                           "text", out);
-        write_text(&w, "text", "");
+        qn_json_pair_text(&w, "text", "");
     }
     end_block_event(&w);
 }

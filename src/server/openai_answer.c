@@ -44,28 +44,22 @@ void qn_openai_count(qn_openai_usage *u, const quern_result *result,
     u->decode = longer(u->decode, result->decode_seconds);
 }
 
-static void write_count(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 void qn_openai_write_usage(qn_json_writer *w, const qn_openai_usage *u)
 {
     qn_json_write_key(w, "usage");
     qn_json_write_object(w);
-    write_count(w, "prompt_tokens", u->prompt);
-    write_count(w, "completion_tokens", u->completion);
-    write_count(w, "total_tokens", u->prompt + u->completion);
+    qn_json_pair_int(w, "prompt_tokens", u->prompt);
+    qn_json_pair_int(w, "completion_tokens", u->completion);
+    qn_json_pair_int(w, "total_tokens", u->prompt + u->completion);
     qn_json_write_key(w, "prompt_tokens_details");
     qn_json_write_object(w);
-    write_count(w, "cached_tokens", u->cached);
+    qn_json_pair_int(w, "cached_tokens", u->cached);
     qn_json_write_object_end(w);
     qn_json_write_key(w, "completion_tokens_details");
     qn_json_write_object(w);
-    write_count(w, "reasoning_tokens", u->reasoning);
-    write_count(w, "accepted_prediction_tokens", u->accepted);
-    write_count(w, "rejected_prediction_tokens", u->drafted - u->accepted);
+    qn_json_pair_int(w, "reasoning_tokens", u->reasoning);
+    qn_json_pair_int(w, "accepted_prediction_tokens", u->accepted);
+    qn_json_pair_int(w, "rejected_prediction_tokens", u->drafted - u->accepted);
     qn_json_write_object_end(w);
     qn_json_write_object_end(w);
 }

@@ -37,18 +37,6 @@ void qn_page_health(qn_server *s, qn_exchange *x, qn_str id)
 
 /* ---- models ---- */
 
-static void write_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
-static void write_int(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 /* "affine 4-bit g32" in its parts; "f16" and the like have a mode alone. */
 static void write_quantization(qn_json_writer *w, const char *text)
 {
@@ -56,7 +44,7 @@ static void write_quantization(qn_json_writer *w, const char *text)
     int bits = 0, group = 0;
     int found = sscanf(text, "%31s %d-bit g%d", mode, &bits, &group);
     qn_json_write_object(w);
-    write_text(w, "mode", mode);
+    qn_json_pair_text(w, "mode", mode);
     qn_json_write_key(w, "bits");
     if (found > 1)
         qn_json_write_int(w, bits);
@@ -93,18 +81,18 @@ static void write_model(qn_json_writer *w, const qn_server *s)
 {
     const quern_info *info = &s->info;
     qn_json_write_object(w);
-    write_text(w, "id", s->config.model);
-    write_text(w, "object", "model");
-    write_int(w, "created", s->created);
-    write_text(w, "owned_by", "local");
-    write_int(w, "context_length", info->ctx);
-    write_text(w, "architecture", info->family);
+    qn_json_pair_text(w, "id", s->config.model);
+    qn_json_pair_text(w, "object", "model");
+    qn_json_pair_int(w, "created", s->created);
+    qn_json_pair_text(w, "owned_by", "local");
+    qn_json_pair_int(w, "context_length", info->ctx);
+    qn_json_pair_text(w, "architecture", info->family);
     qn_json_write_key(w, "quantization");
     write_quantization(w, info->quantization);
-    write_int(w, "size_bytes", (int64_t)info->weight_bytes);
+    qn_json_pair_int(w, "size_bytes", (int64_t)info->weight_bytes);
     qn_json_write_key(w, "capabilities");
     write_capabilities(w, s);
-    write_text(w, "state", "loaded");
+    qn_json_pair_text(w, "state", "loaded");
     qn_json_write_object_end(w);
 }
 
@@ -115,7 +103,7 @@ void qn_page_models(qn_server *s, qn_exchange *x, qn_str id)
     (void)id;
     qn_json_write_begin(&w, &out);
     qn_json_write_object(&w);
-    write_text(&w, "object", "list");
+    qn_json_pair_text(&w, "object", "list");
     qn_json_write_key(&w, "data");
     qn_json_write_array(&w);
     write_model(&w, s);

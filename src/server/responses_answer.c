@@ -25,18 +25,6 @@ typedef struct state {
 
 /* ---- the response ---- */
 
-static void write_key_text(qn_json_writer *w, const char *key, const char *text)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_text(w, text);
-}
-
-static void write_key_int(qn_json_writer *w, const char *key, int64_t value)
-{
-    qn_json_write_key(w, key);
-    qn_json_write_int(w, value);
-}
-
 static void write_key_raw(qn_json_writer *w, const char *key, const char *json)
 {
     qn_json_write_key(w, key);
@@ -51,17 +39,18 @@ static void write_usage(qn_json_writer *w, const quern_result *r)
         return;
     }
     qn_json_write_object(w);
-    write_key_int(w, "input_tokens", r->prompt_tokens);
+    qn_json_pair_int(w, "input_tokens", r->prompt_tokens);
     qn_json_write_key(w, "input_tokens_details");
     qn_json_write_object(w);
-    write_key_int(w, "cached_tokens", r->cached_tokens);
+    qn_json_pair_int(w, "cached_tokens", r->cached_tokens);
     qn_json_write_object_end(w);
-    write_key_int(w, "output_tokens", r->completion_tokens);
+    qn_json_pair_int(w, "output_tokens", r->completion_tokens);
     qn_json_write_key(w, "output_tokens_details");
     qn_json_write_object(w);
-    write_key_int(w, "reasoning_tokens", r->reasoning_tokens);
+    qn_json_pair_int(w, "reasoning_tokens", r->reasoning_tokens);
     qn_json_write_object_end(w);
-    write_key_int(w, "total_tokens", r->prompt_tokens + r->completion_tokens);
+    qn_json_pair_int(w, "total_tokens",
+                     r->prompt_tokens + r->completion_tokens);
     qn_json_write_object_end(w);
 }
 
@@ -73,8 +62,8 @@ static void write_error(qn_json_writer *w, const qn_api_error *error)
         return;
     }
     qn_json_write_object(w);
-    write_key_text(w, "code", qn_api_code_name(error->code));
-    write_key_text(w, "message", error->message);
+    qn_json_pair_text(w, "code", qn_api_code_name(error->code));
+    qn_json_pair_text(w, "message", error->message);
     qn_json_write_object_end(w);
 }
 
@@ -83,7 +72,7 @@ static void write_request(qn_json_writer *w, const qn_api_call *call)
 {
     const qn_asked_response *a = call->extra;
     const quern_request *q = call->count ? call->requests : &call->asked;
-    write_key_text(w, "instructions", a->instructions);
+    qn_json_pair_text(w, "instructions", a->instructions);
     qn_json_write_key(w, "max_output_tokens");
     if (a->max_tokens)
         qn_json_write_int(w, a->max_tokens);
@@ -96,7 +85,7 @@ static void write_request(qn_json_writer *w, const qn_api_call *call)
         qn_json_write_raw(w, QN_STR("{}"));
     qn_json_write_key(w, "parallel_tool_calls");
     qn_json_write_bool(w, a->parallel_tool_calls);
-    write_key_text(w, "previous_response_id", a->previous);
+    qn_json_pair_text(w, "previous_response_id", a->previous);
     qn_json_write_key(w, "reasoning");
     qn_json_write_object(w);
     qn_json_write_key(w, "effort");
@@ -104,20 +93,20 @@ static void write_request(qn_json_writer *w, const qn_api_call *call)
         qn_json_write_value(w, a->effort);
     else
         qn_json_write_null(w);
-    write_key_text(w, "summary", NULL);
+    qn_json_pair_text(w, "summary", NULL);
     qn_json_write_object_end(w);
     qn_json_write_key(w, "store");
     qn_json_write_bool(w, a->store);
     qn_json_write_key(w, "temperature");
     qn_json_write_double(w, q->sampling.temperature);
     write_key_raw(w, "text", "{\"format\":{\"type\":\"text\"}}");
-    write_key_text(w, "tool_choice", "auto");
+    qn_json_pair_text(w, "tool_choice", "auto");
     write_key_raw(w, "tools", "[]");
-    write_key_int(w, "top_logprobs", q->top_logprobs);
+    qn_json_pair_int(w, "top_logprobs", q->top_logprobs);
     qn_json_write_key(w, "top_p");
     qn_json_write_double(w, q->sampling.top_p);
-    write_key_text(w, "truncation", "disabled");
-    write_key_text(w, "user", call->user);
+    qn_json_pair_text(w, "truncation", "disabled");
+    qn_json_pair_text(w, "user", call->user);
 }
 
 static const char *status_of(const quern_result *r, const qn_api_error *error)
@@ -137,17 +126,17 @@ static void write_response(qn_json_writer *w, const qn_api_stream *s,
     char id[QN_API_ID_SIZE];
     qn_api_id(id, s->head, "resp_", 0);
     qn_json_write_object(w);
-    write_key_text(w, "id", id);
-    write_key_text(w, "object", "response");
-    write_key_int(w, "created_at", s->head->created);
-    write_key_text(w, "status", status);
+    qn_json_pair_text(w, "id", id);
+    qn_json_pair_text(w, "object", "response");
+    qn_json_pair_int(w, "created_at", s->head->created);
+    qn_json_pair_text(w, "status", status);
     write_key_raw(w, "background", "false");
     write_error(w, error);
     write_key_raw(w, "incomplete_details",
                   strcmp(status, "incomplete")
                       ? "null"
                       : "{\"reason\":\"max_output_tokens\"}");
-    write_key_text(w, "model", s->head->model);
+    qn_json_pair_text(w, "model", s->head->model);
     qn_json_write_key(w, "output");
     qn_json_write_raw(w, (qn_str){"", 0});
     qn_buf_add_char(w->out, '[');
@@ -167,8 +156,8 @@ static void begin_event(qn_json_writer *w, qn_api_stream *s, const char *type,
     qn_buf_printf(out, "event: %s\ndata: ", type);
     qn_json_write_begin(w, out);
     qn_json_write_object(w);
-    write_key_text(w, "type", type);
-    write_key_int(w, "sequence_number", st->sequence++);
+    qn_json_pair_text(w, "type", type);
+    qn_json_pair_int(w, "sequence_number", st->sequence++);
 }
 
 static void end_event(qn_json_writer *w)
@@ -202,7 +191,7 @@ static void write_part(qn_json_writer *w, const state *st, bool done)
 {
     bool message = st->open == OPEN_MESSAGE;
     qn_json_write_object(w);
-    write_key_text(w, "type", message ? "output_text" : "summary_text");
+    qn_json_pair_text(w, "type", message ? "output_text" : "summary_text");
     qn_json_write_key(w, "text");
     qn_json_write_str(w, done ? qn_buf_str(&st->text) : (qn_str){"", 0});
     if (message) {
@@ -226,11 +215,11 @@ static void write_item(qn_json_writer *w, const qn_api_stream *s,
     char id[QN_API_ID_SIZE];
     item_id(id, s);
     qn_json_write_object(w);
-    write_key_text(w, "id", id);
-    write_key_text(w, "type", message ? "message" : "reasoning");
+    qn_json_pair_text(w, "id", id);
+    qn_json_pair_text(w, "type", message ? "message" : "reasoning");
     if (message) {
-        write_key_text(w, "status", status ? status : "in_progress");
-        write_key_text(w, "role", "assistant");
+        qn_json_pair_text(w, "status", status ? status : "in_progress");
+        qn_json_pair_text(w, "role", "assistant");
     }
     qn_json_write_key(w, message ? "content" : "summary");
     qn_json_write_array(w);
@@ -246,7 +235,7 @@ static void write_item_event(qn_api_stream *s, const char *type,
     const state *st = s->state;
     qn_json_writer w;
     begin_event(&w, s, type, out);
-    write_key_int(&w, "output_index", st->index);
+    qn_json_pair_int(&w, "output_index", st->index);
     qn_json_write_key(&w, "item");
     write_item(&w, s, status);
     end_event(&w);
@@ -262,9 +251,9 @@ static void begin_part_event(qn_json_writer *w, qn_api_stream *s,
     char id[QN_API_ID_SIZE];
     item_id(id, s);
     begin_event(w, s, message ? of_message : of_reasoning, out);
-    write_key_text(w, "item_id", id);
-    write_key_int(w, "output_index", st->index);
-    write_key_int(w, message ? "content_index" : "summary_index", 0);
+    qn_json_pair_text(w, "item_id", id);
+    qn_json_pair_int(w, "output_index", st->index);
+    qn_json_pair_int(w, message ? "content_index" : "summary_index", 0);
 }
 
 static void write_part_event(qn_api_stream *s, const char *of_message,
