@@ -45,22 +45,32 @@ if command -v bash >/dev/null; then
     wait "$server" || :
     run "$root/packaging/health.sh" "$port"
     check "gone: exit 1" code_is 1
-    # Answers, but not with 200.
-    python3 - "$scratch/port" <<'PY' &
+    # Answers, but not with 200; closes after the first line, or at once (bash
+    # writes three lines, and the later ones meet a closed socket).
+    for way in line now; do
+        python3 - "$scratch/port" $way <<'PY' &
 import socket, sys
 with socket.create_server(("127.0.0.1", 0)) as s:
     with open(sys.argv[1], "w") as port:
         print(s.getsockname()[1], file=port)
-    client, _ = s.accept()
-    client.recv(4096)
-    client.sendall(b"HTTP/1.0 503 Service Unavailable\r\n\r\n")
-    client.close()
+    for _ in range(20):
+        client, _ = s.accept()
+        if sys.argv[2] == "line":
+            client.recv(16)
+        client.sendall(b"HTTP/1.0 503 Service Unavailable\r\n\r\n")
+        client.close()
 PY
-    server=$!
-    read -r port <"$scratch/port" || :
-    run "$root/packaging/health.sh" "$port"
-    check "loading: exit 1" code_is 1
-    wait "$server" || :
+        server=$!
+        read -r port <"$scratch/port" || :
+        codes=
+        for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            run "$root/packaging/health.sh" "$port"
+            codes="$codes $rc"
+        done
+        check "loading, closed $way: exit 1 each time ($codes)" \
+            [ "$(echo "$codes" | sed 's/ 1//g')" = "" ]
+        wait "$server" || :
+    done
 else
     echo "SKIPPED health.sh: no bash"
 fi
