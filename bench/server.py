@@ -12,8 +12,9 @@ round is taken before the median.
             the time to the first token
   prefix    the time to the first token behind a prefix of 500 words that the
             server has kept
-  overhead  the time of a request beside what `quern bench` takes for as many
-            tokens of prompt and answer
+  overhead  the time of a streamed request, read by a client that does nothing
+            else, beside what `quern bench` takes for as many tokens of prompt
+            and answer right before and after
   memory    the most bytes that the server had resident, over the round
 
 Exit codes: 0; 1 a server failed; 2 usage; 3 no such file.  A target that is
@@ -140,29 +141,32 @@ class Server:
 # ---- cells ----
 
 
-def bench_rates(args, prompt, answer):
-    """Tokens per second of the prompt, and of the answer behind it."""
-    rates = []
-    for more in (["-p", str(prompt), "-n", "0"],
-                 ["-p", "0", "-n", str(answer), "-d", str(prompt)]):
+def bench_seconds(args, prompt, answer):
+    """What `quern bench` takes for a prompt and the answer behind it."""
+    seconds = 0
+    for tokens, more in ((prompt, ["-p", str(prompt), "-n", "0"]),
+                         (answer, ["-p", "0", "-n", str(answer), "-d",
+                                   str(prompt)])):
         line = parts.output([args.quern, "bench", args.model, *more, "-r", "3",
                              "--threads", str(args.threads), "--ctx",
                              str(CONTEXT), "--json", "--progress", "none"])
-        rates.append(json.loads(line.splitlines()[-1])["tokens_per_s"])
-    return rates
+        seconds += tokens / json.loads(line.splitlines()[-1])["tokens_per_s"]
+    return seconds
 
 
 def overhead(args, server, seed):
     """How much longer a request takes than its tokens."""
     requests = 3 if args.quick else 8
-    found = server.load(clients=1, requests=requests, max_tokens=ANSWER,
-                        seed=seed, more={"cache_prompt": False,
-                                         "ignore_eos": True})
-    prompt = round(found["prompt_tokens"] / requests)
-    pp, tg = bench_rates(args, prompt, ANSWER - 1)
-    alone = prompt / pp + (ANSWER - 1) / tg
+    ask = {"clients": 1, "max_tokens": ANSWER, "light": True,
+           "more": {"cache_prompt": False, "ignore_eos": True}}
+    first = server.load(requests=1, seed=seed + "/first", **ask)
+    prompt = first["prompt_tokens"]
+    before = bench_seconds(args, prompt, ANSWER - 1)
+    found = server.load(requests=requests, seed=seed, **ask)
+    after = bench_seconds(args, prompt, ANSWER - 1)
+    alone = (before + after) / 2
     return {"request_s": found["request_s_median"], "bench_s": alone,
-            "prompt": prompt,
+            "prompt": round(found["prompt_tokens"] / requests),
             "overhead": found["request_s_median"] / alone - 1}
 
 
