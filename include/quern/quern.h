@@ -316,6 +316,10 @@ typedef struct quern_options {
      * At most `prefix_disk_limit` bytes; 0: 20 GiB. */
     const char *prefix_disk;
     uint64_t prefix_disk_limit;
+    /* Bytes of KV cache that sequences have together, which whoever submits
+     * them sees to (quern_model_kv_bytes): no more is counted when the model is
+     * to fit.  0: what `parallel` of the longest take. */
+    uint64_t kv_budget;
     /* Loads also what does not fit in memory. */
     bool force;
     /* Reads headers, tokenizer and template, not the weights: for
@@ -793,6 +797,14 @@ quern_status quern_job_result(quern_job *job, quern_result *result,
  * ignored. */
 void quern_job_free(quern_job *job);
 
+/* Bytes of KV cache that an answer takes at most when it has `tokens` tokens
+ * with its prompt and no session: of all layers, as they store, windows and
+ * states included, rounded up to what is allocated.  With `guesses` also what
+ * speculation takes beside it, where the model has that.  Answers that begin
+ * alike share nothing once they go on. */
+uint64_t quern_model_kv_bytes(const quern_model *model, int64_t tokens,
+                              bool guesses);
+
 /* Of all jobs of a model: those that are computed, and those that wait. */
 void quern_model_jobs(const quern_model *model, size_t *running,
                       size_t *waiting);
@@ -907,16 +919,17 @@ void quern_machine_get(quern_machine *out, bool measure);
 
 /* What a fit is asked for; zeros: as the model was opened. */
 typedef struct quern_fit_options {
-    int64_t ctx;    /* tokens of a sequence */
-    int parallel;   /* sequences side by side; 0: 1 */
-    const char *kv; /* how keys and values are stored */
+    int64_t ctx;        /* tokens of a sequence */
+    int parallel;       /* sequences side by side; 0: 1 */
+    const char *kv;     /* how keys and values are stored */
+    uint64_t kv_budget; /* bytes of all sequences together; 0: no limit */
     /* Another machine; NULL: this one, whose speeds are not measured. */
     const quern_machine *machine;
 } quern_fit_options;
 
 /* One way to need less. */
 typedef struct quern_remedy {
-    const char *flag; /* "ctx", "parallel", "kv" */
+    const char *flag; /* "ctx", "parallel", "kv", "kv-budget" */
     char value[24];
     uint64_t saves; /* bytes */
 } quern_remedy;
@@ -931,6 +944,7 @@ typedef struct quern_fit {
     /* Parts of `required`.  `workspace` is what a step of the longest piece of
      * a prompt needs, `base` the program with the tokenizer. */
     uint64_t weights, kv, state, workspace, prefix, draft, base;
+    uint64_t guesses; /* of `draft`: what each sequence takes, together */
     uint64_t kv_per_token;
     int64_t context;     /* asked for */
     int64_t max_context; /* the longest that fits; 0: none */

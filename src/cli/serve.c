@@ -221,7 +221,7 @@ static void set_config(serve *v)
     c->request_timeout = real(v, QN_FLAG_REQUEST_TIMEOUT, 0);
     c->ping = real(v, QN_FLAG_SSE_PING, 10);
     c->drain = real(v, QN_FLAG_DRAIN, 30);
-    c->kv_budget = (uint64_t)whole(v, QN_FLAG_KV_BUDGET, 0);
+    c->kv_asked = (uint64_t)whole(v, QN_FLAG_KV_BUDGET, 0);
     c->log_json = format->given && !strcmp(format->text, "json");
     c->log_level = v->cli->quiet ? QUERN_LOG_ERROR : QUERN_LOG_INFO;
     if (level->given)
@@ -289,6 +289,7 @@ static void adapt(void *data, quern_options *options)
     options->prefix_disk_limit =
         (uint64_t)whole(v, QN_FLAG_PREFIX_DISK_LIMIT, 0);
     options->prefill_chunk = (int)whole(v, QN_FLAG_PREFILL_CHUNK, 512);
+    options->kv_budget = v->config.kv_asked;
     options->max_step_ms = (int)whole(v, QN_FLAG_MAX_STEP_MS, 250);
     options->spec_max_rows = (int)rows;
     if (!rows) {
@@ -343,7 +344,8 @@ static int refuse(const serve *v)
 static bool predict(serve *v, const quern_model *model, int64_t ctx,
                     int parallel, quern_error *error)
 {
-    const quern_fit_options options = {.ctx = ctx, .parallel = parallel};
+    const quern_fit_options options = {
+        .ctx = ctx, .parallel = parallel, .kv_budget = v->config.kv_asked};
     return !quern_model_fit(&v->fit, model, &options, error);
 }
 
@@ -407,7 +409,7 @@ static int admit(serve *v)
         code = qn_cli_fail_error(cli, &error);
     else if (!v->fit.fits && !flag_of(v, QN_FLAG_FORCE)->on)
         code = refuse(v);
-    else if (v->config.kv_budget > v->fit.usable)
+    else if (v->config.kv_asked > v->fit.usable)
         code = qn_cli_fail(cli, QUERN_E_NOMEM, "--kv-budget",
                            "more than the memory that can be used", NULL);
     if (!code && lowered)
@@ -429,12 +431,23 @@ static int load(void *data, quern_model **out, _Atomic uint64_t *expected)
     return qn_cli_load(v->cli, v->ref, out);
 }
 
+/* What the rest of the model leaves, or what all rows of the context take where
+ * that was not to fit. */
+static uint64_t kv_that_fits(const quern_fit *f)
+{
+    uint64_t rows = f->kv + f->state + f->guesses;
+    uint64_t rest = f->required - rows;
+    return f->usable > rest + rows ? f->usable - rest : rows;
+}
+
 static void settle(void *data, quern_request *defaults,
                    qn_server_config *config)
 {
     const serve *v = data;
     qn_cli_set_request(defaults, &v->cli->args);
     config->parallel = v->fit.parallel;
+    config->kv_budget =
+        config->kv_asked ? config->kv_asked : kv_that_fits(&v->fit);
     config->drafts = v->drafts;
 }
 

@@ -276,14 +276,30 @@ static int64_t room_for(const qn_kv_shape *shape, const qn_kv_layer *l,
     return room < most ? room : most;
 }
 
+/* Before a cache is converted its tokens may take more than in the end. */
+static uint64_t layer_room_bytes(const qn_kv_shape *shape, const qn_kv_layer *l,
+                                 int64_t tokens, int chunk)
+{
+    int64_t early = tokens < shape->start ? tokens : shape->start;
+    qn_kv_layer floats = *l;
+    floats.scheme = (qn_kv_scheme){.dtype = shape->floats};
+    uint64_t before = early ? (uint64_t)token_bytes(&floats) *
+                                  (uint64_t)room_for(shape, l, early, chunk)
+                            : 0;
+    if (tokens < shape->start)
+        return before;
+    uint64_t after =
+        (uint64_t)token_bytes(l) * (uint64_t)room_for(shape, l, tokens, chunk);
+    return before > after ? before : after;
+}
+
 uint64_t qn_kv_room_bytes(const qn_kv_shape *shape, int64_t tokens, int chunk)
 {
     uint64_t sum = 0;
     for (int i = 0; i < shape->layers; i++) {
         const qn_kv_layer *l = qn_kv_layer_of(shape, i);
         if (tokens && l->kv_heads)
-            sum += (uint64_t)token_bytes(l) *
-                   (uint64_t)room_for(shape, l, tokens, chunk);
+            sum += layer_room_bytes(shape, l, tokens, chunk);
         sum += state_bytes(l);
     }
     return sum;
@@ -392,7 +408,7 @@ qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
                        const qn_attention *how, mlx_stream s)
 {
     assert(count);
-    qn_kv_share one = {NULL, 0, 0, 0}, *shares = &one;
+    qn_kv_share one = {NULL, 0, 0, 0, 0}, *shares = &one;
     if (count > 1)
         shares = qn_calloc(count, sizeof *shares);
     if (!shares)
@@ -401,8 +417,9 @@ qn_status qn_kv_attend(const qn_kv_rows *rows, size_t count, mlx_array *out,
     for (size_t i = 0; i < count; i++) {
         const qn_kv_cache *cache = rows[i].cache;
         assert(layer >= 0 && layer < cache->count && cache->parts[layer]);
-        shares[i] = (qn_kv_share){cache->parts[layer], cache->length,
-                                  rows[i].count, cache->expected};
+        shares[i] =
+            (qn_kv_share){cache->parts[layer], cache->length, rows[i].count,
+                          cache->expected, cache->admitted};
         assert(cache->parts[layer]->kind->attend);
         mixed = mixed || !alike(&shares[0], &shares[i]);
     }

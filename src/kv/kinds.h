@@ -7,10 +7,10 @@
 typedef struct qn_kv_part qn_kv_part;
 
 /* The next `count` tokens of a sequence of which `offset` are stored and that
- * will have `expected` soon. */
+ * will have `expected` soon, and never more than `most`. */
 typedef struct qn_kv_share {
     qn_kv_part *part;
-    int offset, count, expected;
+    int offset, count, expected, most;
 } qn_kv_share;
 
 typedef struct qn_kv_kind {

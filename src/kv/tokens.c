@@ -109,12 +109,13 @@ static void take_arrays(tokens_part *t, mlx_vector_array arrays)
     t->arrays = arrays;
 }
 
-static qn_status grow(tokens_part *t, int need, mlx_stream s)
+/* Not past `most`, which the sequence never is. */
+static qn_status grow(tokens_part *t, int need, int most, mlx_stream s)
 {
     quern_kv_form form = form_of(t);
-    int room = need > t->limit - t->step
-                   ? t->limit
-                   : (need + t->step - 1) / t->step * t->step;
+    int limit = most < t->limit ? most : t->limit;
+    int64_t steps = ((int64_t)need + t->step - 1) / t->step;
+    int room = steps * t->step < limit ? (int)steps * t->step : limit;
     mlx_vector_array grown = {NULL};
     qn_status status = qn_engine(
         quern_kv_room(&grown, &t->capacity, &form, t->arrays, room, s));
@@ -140,8 +141,9 @@ static qn_status without(const tokens_part *t, mlx_vector_array *out,
 
 /* Room for what a window leaves and `count` more: no more than that, and some
  * so that moving is rare. */
-static qn_status slide(tokens_part *t, int offset, int count, mlx_stream s)
+static qn_status slide(tokens_part *t, const qn_kv_share *share, mlx_stream s)
 {
+    int offset = share->offset, count = share->count;
     int base = qn_kv_window_base(&t->window, offset, QN_KV_SLACK);
     base = base > t->base ? base : t->base;
     int need = offset - base + count + qn_kv_window_ahead(&t->window);
@@ -150,7 +152,7 @@ static qn_status slide(tokens_part *t, int offset, int count, mlx_stream s)
     if (end <= t->capacity && !wide)
         return QN_OK;
     if (base == t->base && !wide)
-        return grow(t, end, s);
+        return grow(t, end, share->most - t->base, s);
     mlx_vector_array moved = {NULL};
     qn_status status = without(t, &moved, &t->capacity, base, need, s);
     if (status)
@@ -177,18 +179,21 @@ static qn_status open_share(quern_kv_step *out, const qn_kv_share *share,
 {
     tokens_part *t = (tokens_part *)share->part;
     int end = share->offset + share->count;
-    if (share->count > t->limit - share->offset)
+    int most = share->most < t->limit ? share->most : t->limit;
+    if (share->count > most - share->offset)
         return qn_fail(QN_E_NOMEM, "KV cache: %d tokens, room for %d", end,
-                       t->limit);
-    int need = share->expected > end ? share->expected : end;
+                       most);
+    int need = share->expected < most ? share->expected : most;
+    need = need > end ? need : end;
     qn_status status = QN_OK;
     if (stored)
         status = QN_OK;
     else if (t->window.window && t->capacity)
-        status = slide(t, share->offset, share->count, s);
+        status = slide(t, share, s);
     else if (end > t->capacity)
-        status = grow(t, t->window.window ? end : need, s);
-    else if (t->cloned && t->capacity - t->step > need)
+        status = grow(t, t->window.window ? end : need, share->most, s);
+    else if (t->cloned && (t->capacity - t->step > need ||
+                           t->capacity - QN_KV_DROP_UNIT >= share->most))
         status = shrink(t, need, s);
     if (!stored)
         t->cloned = false;

@@ -31,6 +31,7 @@ typedef struct question {
     quern_machine machine;
     int64_t ctx;
     int parallel;
+    uint64_t kv_budget; /* of all sequences together; 0: none */
 } question;
 
 static uint64_t at_most(uint64_t a, uint64_t b)
@@ -44,13 +45,49 @@ static uint64_t state_bytes(const question *q)
            (uint64_t)q->parallel;
 }
 
+/* What one sequence takes beside its own cache where tokens are guessed: the
+ * small model's cache, and a copy of its own where that can't go back. */
+static uint64_t guess_bytes(const quern_model *m, const qn_kv_shape *shape,
+                            int64_t tokens)
+{
+    const quern_model *draft = m->draft;
+    uint64_t bytes = 0;
+    bool returns = true;
+    for (int i = 0; i < shape->layers; i++)
+        returns = returns && !qn_kv_layer_of(shape, i)->recurrence.channels;
+    if (m->num_draft && !returns)
+        bytes += qn_kv_room_bytes(shape, tokens, m->prefill_chunk);
+    if (m->num_draft && draft)
+        bytes += qn_kv_room_bytes(&draft->kv,
+                                  tokens < draft->ctx ? tokens : draft->ctx,
+                                  draft->prefill_chunk);
+    return bytes;
+}
+
+/* A budget is for everything that sequences take. */
 static uint64_t kv_bytes(const question *q, int64_t tokens)
 {
     qn_kv_shape shape = *q->shape;
     shape.limit = (int)q->ctx;
-    return qn_kv_room_bytes(&shape, tokens, q->model->prefill_chunk) *
-               (uint64_t)q->parallel -
-           state_bytes(q);
+    uint64_t rows = (uint64_t)q->parallel, state = state_bytes(q);
+    uint64_t kv =
+        qn_kv_room_bytes(&shape, tokens, q->model->prefill_chunk) * rows -
+        state;
+    uint64_t beside = state + guess_bytes(q->model, &shape, tokens) * rows;
+    if (!q->kv_budget)
+        return kv;
+    return at_most(kv, q->kv_budget > beside ? q->kv_budget - beside : 0);
+}
+
+uint64_t quern_model_kv_bytes(const quern_model *m, int64_t tokens,
+                              bool guesses)
+{
+    qn_kv_shape shape = m->kv;
+    if (tokens > m->ctx)
+        tokens = m->ctx;
+    shape.limit = (int)tokens;
+    return qn_kv_room_bytes(&shape, tokens, m->prefill_chunk) +
+           (guesses ? guess_bytes(m, &shape, tokens) : 0);
 }
 
 static uint64_t workspace(const question *q)
@@ -75,12 +112,11 @@ static uint64_t workspace(const question *q)
     return qn_predict_workspace(q->config, &step);
 }
 
-static uint64_t draft_bytes(const quern_model *draft)
+static uint64_t all_guess_bytes(const question *q)
 {
-    if (!draft)
-        return 0;
-    return draft->held.weights +
-           qn_kv_room_bytes(&draft->kv, draft->ctx, draft->prefill_chunk);
+    qn_kv_shape shape = *q->shape;
+    shape.limit = (int)q->ctx;
+    return guess_bytes(q->model, &shape, q->ctx) * (uint64_t)q->parallel;
 }
 
 static void predict(quern_fit *out, const question *q)
@@ -92,7 +128,8 @@ static void predict(quern_fit *out, const question *q)
         .state = state_bytes(q),
         .workspace = workspace(q),
         .prefix = m->prefixes.limit,
-        .draft = draft_bytes(m->draft),
+        .draft = m->draft ? m->draft->held.weights : 0,
+        .guesses = all_guess_bytes(q),
         .base = BASE + (uint64_t)m->vocab * TOKEN,
         .kv_per_token = qn_kv_token_bytes(q->shape),
         .usable = q->machine.usable,
@@ -100,6 +137,7 @@ static void predict(quern_fit *out, const question *q)
         .model_context = q->config->max_positions,
         .parallel = q->parallel,
     };
+    out->draft += out->guesses;
     out->required = out->weights + out->kv + out->state + out->workspace +
                     out->prefix + out->draft + out->base;
     out->fits = out->required <= out->usable;
@@ -108,7 +146,7 @@ static void predict(quern_fit *out, const question *q)
 /* The longest context that fits; 0: none does. */
 static int64_t longest(const question *q, const quern_fit *fit)
 {
-    uint64_t fixed = fit->required - fit->kv;
+    uint64_t fixed = fit->required - fit->kv - fit->guesses;
     if (fixed >= fit->usable)
         return 0;
     int64_t low = 0, high = q->config->max_positions;
@@ -116,7 +154,8 @@ static int64_t longest(const question *q, const quern_fit *fit)
         int64_t middle = low + (high - low + 1) / 2;
         question other = *q;
         other.ctx = middle;
-        if (kv_bytes(&other, middle) <= fit->usable - fixed)
+        if (kv_bytes(&other, middle) + all_guess_bytes(&other) <=
+            fit->usable - fixed)
             low = middle;
         else
             high = middle - 1;
@@ -161,7 +200,10 @@ static void add_remedies(quern_fit *fit, const question *q)
     question other = *q;
     uint64_t over = fit->required - fit->usable;
     uint64_t row = (fit->kv + fit->state) / (uint64_t)q->parallel;
-    if (q->parallel > 1 && row) {
+    if (q->kv_budget > over && (r = add_remedy(fit, "kv-budget", over)))
+        snprintf(r->value, sizeof r->value, "%llu",
+                 (unsigned long long)(q->kv_budget - over));
+    if (q->parallel > 1 && row && !q->kv_budget) {
         uint64_t fewer =
             at_most((over + row - 1) / row, (uint64_t)q->parallel - 1);
         if ((r = add_remedy(fit, "parallel", fewer * row)))
@@ -245,6 +287,7 @@ qn_status qn_fit_admit(quern_model *m, const qn_config *config,
     quern_machine_get(&q.machine, false);
     q.ctx = m->ctx;
     q.parallel = options->parallel > 0 ? options->parallel : 1;
+    q.kv_budget = options->kv_budget;
     qn_status status = ask(&fit, &q, NULL);
     if (status || fit.fits || options->force)
         return status;
@@ -278,6 +321,7 @@ quern_status quern_model_fit(quern_fit *out, const quern_model *m,
         .shape = &m->kv,
         .ctx = o->ctx ? o->ctx : m->ctx,
         .parallel = o->parallel ? o->parallel : 1,
+        .kv_budget = o->kv_budget,
     };
     if (q.ctx < 1 || q.ctx > q.config->max_positions) {
         qn_status status =

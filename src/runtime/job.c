@@ -78,6 +78,11 @@ static size_t shared_prefix(const quern_session *s, const qn_ids *ids)
     return n;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The log probabilities of the prompt's tokens are wanted and not there. */
 static bool scores(const quern_job *job)
 {
@@ -102,6 +107,11 @@ static void compute_from(quern_job *job, size_t from)
     }
     row->answered = (int64_t)job->answer.count;
     qn_kv_cache_expect(job->session->cache, (int)job->all.size);
+    /* Storage grows by whole steps, but takes no more than was counted on. */
+    if (job->own_session)
+        qn_kv_cache_admit(
+            job->session->cache,
+            (int)least(job->prompt + job->answer.max_tokens, job->model->ctx));
 }
 
 /* ---- checkpoints ---- */

@@ -590,10 +590,11 @@ static qn_status load_draft(quern_model *m, const quern_options *options)
                                       : 0;
     if (!options->draft && !options->ngram)
         m->num_draft = 0;
-    if (!options->draft || options->headers_only)
+    if (!options->draft || options->remote)
         return QN_OK;
     quern_options own = {.dtype = options->dtype,
                          .prefill_chunk = options->prefill_chunk,
+                         .headers_only = options->headers_only,
                          .lenient_weights = options->lenient_weights,
                          .log = options->log,
                          .log_data = options->log_data};

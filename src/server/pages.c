@@ -291,7 +291,8 @@ static bool write_fit(qn_server *s, qn_exchange *x, char **json,
         !read_number(x, "parallel", 1, 1024, &parallel, error))
         return false;
     const quern_fit_options options = {.ctx = context,
-                                       .parallel = (int)parallel};
+                                       .parallel = (int)parallel,
+                                       .kv_budget = s->config.kv_asked};
     if (quern_model_fit(&fit, s->model, &options, &cause) ||
         quern_fit_json(&fit, json, &cause))
         return qn_api_fail_runtime(error, &cause);

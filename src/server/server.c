@@ -467,10 +467,6 @@ static void learn_model(qn_server *s)
     make_fingerprint(s);
     quern_request_init(&s->defaults, s->model);
     c->settle(c->data, &s->defaults, c);
-    s->kv_per_token = s->info.kv_bytes_per_token;
-    if (!c->kv_budget)
-        c->kv_budget =
-            (uint64_t)c->parallel * (uint64_t)s->info.ctx * s->kv_per_token;
     s->api = (qn_api_model){.id = c->model,
                             .fingerprint = s->fingerprint,
                             .model = s->model,

@@ -49,7 +49,8 @@ typedef struct qn_server_config {
     int parallel, key_parallel, max_queue;
     double queue_timeout, request_timeout; /* 0: none */
     double ping, drain;
-    uint64_t kv_budget; /* 0: what `parallel` sequences of the context need */
+    uint64_t kv_asked;  /* by the flags; 0: nothing */
+    uint64_t kv_budget; /* bytes; the same, or what `settle` says */
 
     bool log_json;
     quern_log_level log_level;

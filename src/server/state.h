@@ -50,11 +50,11 @@ struct qn_server {
     char fingerprint[64];
     qn_api_server facts;
     qn_api_model api;
-    uint64_t kv_per_token;
 
     /* Turns (turn.c). */
     qn_queue queue;
     struct qn_turn *turns;
+    qn_task pump;     /* looks who may begin */
     size_t rows;      /* that are computed */
     size_t running;   /* turns with such rows */
     uint64_t kv_used; /* reserved by them */

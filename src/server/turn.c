@@ -71,6 +71,22 @@ static qn_turn *turn_of_work(qn_work *work)
 
 static void pump(qn_server *s);
 
+static void on_pump(qn_task *task)
+{
+    pump((qn_server *)((char *)task - offsetof(qn_server, pump)));
+}
+
+/* Out of the queue; whom it kept waiting may begin, but not in the middle of
+ * this. */
+static void leave_queue(qn_turn *t)
+{
+    qn_server *s = t->s;
+    if (!qn_queue_remove(&s->queue, &t->place))
+        return;
+    s->pump.run = on_pump;
+    qn_loop_post(s->loop, &s->pump);
+}
+
 /* ---- letting go ---- */
 
 static size_t in_flight(const qn_turn *t)
@@ -104,10 +120,9 @@ static void free_turn(qn_turn *t)
  * end. */
 static void give_up(qn_turn *t)
 {
-    qn_server *s = t->s;
     if (t->state == TURN_READING)
         return; /* the worker hands it back first */
-    qn_queue_remove(&s->queue, &t->place);
+    leave_queue(t);
     t->state = TURN_OVER;
     for (size_t i = 0; t->rows && i < t->call.count; i++)
         if (t->rows[i].job)
@@ -318,13 +333,12 @@ static void on_wake(void *data)
     qn_loop_post(t->s->loop, &t->task);
 }
 
-/* What the answers to a prompt store, which they share. */
-static uint64_t kv_of(const qn_server *s, const quern_request *r, size_t n)
+/* What an answer stores.  Each has a cache of its own: what is shared with
+ * others is copied when it goes on. */
+static uint64_t kv_of(const qn_server *s, const quern_request *r)
 {
-    int64_t prompt = (int64_t)r->id_count, answer = r->max_tokens;
-    if (answer > s->info.ctx - prompt)
-        answer = s->info.ctx - prompt;
-    return ((uint64_t)prompt + n * (uint64_t)answer) * s->kv_per_token;
+    return quern_model_kv_bytes(s->model, (int64_t)r->id_count + r->max_tokens,
+                                r->num_draft != 0);
 }
 
 /* The answers to one prompt, which begin together. */
@@ -349,14 +363,15 @@ static void begin_rows(qn_turn *t)
         s->running++;
         qn_queue_begin(&s->queue, t->place.lane);
     }
-    t->rows[t->begun].kv = kv_of(s, request, n);
-    s->kv_used += t->rows[t->begun].kv;
-    for (size_t i = 0; i < n; i++)
-        t->rows[t->begun++].job = jobs[i];
+    for (size_t i = 0; i < n; i++, t->begun++) {
+        t->rows[t->begun].job = jobs[i];
+        t->rows[t->begun].kv = kv_of(s, request);
+        s->kv_used += t->rows[t->begun].kv;
+    }
     s->rows += n;
 }
 
-static void leave_queue(qn_turn *t)
+static void begin_to_run(qn_turn *t)
 {
     t->state = TURN_RUNNING;
     t->queued = qn_server_now() - t->waited_from;
@@ -370,17 +385,19 @@ static bool has_place(const qn_turn *t)
     const qn_server *s = t->s;
     size_t n = (size_t)t->call.n;
     return !s->rows || (s->rows + n <= (size_t)s->config.parallel &&
-                        s->kv_used + kv_of(s, &t->call.requests[t->begun], n) <=
-                            s->config.kv_budget);
+                        n * kv_of(s, &t->call.requests[t->begun]) <=
+                            s->config.kv_budget - s->kv_used);
 }
 
-/* Begins rows as long as there is room for the turn that is next. */
+/* Begins rows as long as there is room for the turn that is next.  Nobody
+ * passes it, so that one that needs much is not kept waiting by those that need
+ * little. */
 static void pump(qn_server *s)
 {
     qn_turn *t;
     while ((t = (qn_turn *)qn_queue_next(&s->queue, 0)) && has_place(t)) {
         if (t->state == TURN_WAITING)
-            leave_queue(t);
+            begin_to_run(t);
         begin_rows(t);
         if (t->state == TURN_OVER || t->begun == t->call.count)
             qn_queue_remove(&s->queue, &t->place);
@@ -418,12 +435,14 @@ static bool check_kv(qn_turn *t)
     qn_server *s = t->s;
     size_t n = (size_t)t->call.n;
     for (size_t i = 0; i < t->call.count; i += n) {
-        uint64_t kv = kv_of(s, &t->call.requests[i], n);
+        const quern_request *r = &t->call.requests[i];
+        uint64_t kv = n * kv_of(s, r);
         if (kv > s->config.kv_budget)
             return qn_api_fail(
                 &t->error, QN_API_KV_BUDGET_EXCEEDED, NULL,
-                "prompt and answer need %llu bytes of KV cache, and this "
-                "server has %llu",
+                "%zu tokens of prompt and %zu x %lld of answers need %llu "
+                "bytes of KV cache, and this server has %llu",
+                r->id_count, n, (long long)r->max_tokens,
                 (unsigned long long)kv,
                 (unsigned long long)s->config.kv_budget);
     }

@@ -524,7 +524,7 @@ def late_requests():
         need(b"\n: " in b"\n" + a.body, f"no sign of life: {a.body}")
 
 
-@test("key-parallel", "kv-budget")
+@test("key-parallel")
 def limits_of_keys_and_memory():
     slow = scripted("x" * 400, delay_ms=20)
     with Server("--api-key", "a", "--api-key", "b", "--key-parallel", "1",
@@ -542,10 +542,109 @@ def limits_of_keys_and_memory():
         need(s.status(chat(max_tokens=1, key="b")) == 200, "another key")
         c.socket.shutdown(socket.SHUT_RDWR)
         thread.join()
-    with Server("--kv-budget", "8K") as s:
-        a = s.ask(chat(max_tokens=200))
-        need(a.status == 400 and code_of(a) == "kv_budget_exceeded", a.body)
-        need(s.status(chat()) == 200, "a short one")
+
+
+def kv_unit():
+    """What an answer takes of the KV cache that has up to 128 tokens."""
+    with Server(model=scripted("x"), program=QUERN_TEST) as s:
+        return 128 * s.ask(get("/v1/fit")).json()["kv_bytes_per_token"]
+
+
+def begin(s, **more):
+    """A request whose answer is read later."""
+    c = Connection(s.port, 60)
+    c.send(request_bytes(s.port, chat(**more)))
+    return c
+
+
+@test("kv-budget")
+def kv_is_set_aside():
+    unit, slow = kv_unit(), scripted("x" * 3000, delay_ms=20)
+    for rows in (1, 2, 3):
+        with Server("--kv-budget", str(rows * unit), "--drain", "0s",
+                    model=slow, program=QUERN_TEST) as s:
+            need(metric(s, "quern_kv_bytes_limit") == rows * unit, "limit")
+            # Four ask, `rows` of them run; who leaves makes room for the next.
+            held = [begin(s, max_tokens=60) for _ in range(4)]
+            wait_metric(s, "quern_requests_waiting", 4 - rows)
+            for left in range(4, 0, -1):
+                wait_metric(s, "quern_requests_running", min(rows, left))
+                need(metric(s, "quern_kv_bytes_used") ==
+                     min(rows, left) * unit, "used")
+                held.pop(0).close()
+            wait_metric(s, "quern_kv_bytes_used", 0)
+            # What can't ever be is told at once, with numbers.
+            for more in ({"max_tokens": 128 * rows}, {"n": rows + 1}):
+                a = s.ask(chat(**{"max_tokens": 8, **more}))
+                need(a.status == 400 and code_of(a) == "kv_budget_exceeded"
+                     and f" {rows * unit}" in a.body.decode(), a.body)
+
+
+@test()
+def who_needs_much_is_not_passed():
+    unit, slow = kv_unit(), scripted("x" * 3000, delay_ms=50)
+    flags = ["--kv-budget", str(3 * unit), "--queue-timeout", "20s"]
+    with Server(*flags, model=slow, program=QUERN_TEST) as s:
+        first = begin(s, max_tokens=60)
+        wait_metric(s, "quern_requests_running", 1)
+        big = begin(s, max_tokens=300)
+        wait_metric(s, "quern_requests_waiting", 1)
+        small = begin(s, max_tokens=60)
+        wait_metric(s, "quern_requests_waiting", 2)
+        need(metric(s, "quern_kv_bytes_used") == unit, "it was passed")
+        first.close()
+        wait_metric(s, "quern_requests_waiting", 1)
+        need(metric(s, "quern_kv_bytes_used") == 3 * unit, "the big one")
+        # One that leaves while it waits lets those behind it begin at once.
+        second = begin(s, max_tokens=300)
+        wait_metric(s, "quern_requests_waiting", 2)
+        small.close()
+        wait_metric(s, "quern_requests_waiting", 1)
+        big.close()
+        wait_metric(s, "quern_requests_waiting", 0)
+        need(metric(s, "quern_kv_bytes_used") == 3 * unit, "the second")
+        second.close()
+        first = begin(s, max_tokens=60)
+        wait_metric(s, "quern_kv_bytes_used", unit)
+        big = begin(s, max_tokens=300)
+        wait_metric(s, "quern_requests_waiting", 1)
+        small = begin(s, max_tokens=60)
+        wait_metric(s, "quern_requests_waiting", 2)
+        big.close()
+        wait_metric(s, "quern_requests_running", 2)
+        # Two answers to one prompt take twice as much.
+        first.close()
+        small.close()
+        wait_at_rest(s.port, 20)
+        two = begin(s, max_tokens=60, n=2)
+        wait_metric(s, "quern_kv_bytes_used", 2 * unit)
+        two.close()
+        wait_metric(s, "quern_kv_bytes_used", 0)
+    # However an answer ends, what it had is free for the next.
+    broken = scripted("x" * 100, fail_at=5)
+    with Server("--kv-budget", str(unit), model=broken,
+                program=QUERN_TEST) as s:
+        for more in ({"max_tokens": 3}, {"max_tokens": 60},
+                     {"max_tokens": 60, "stream": True}):
+            s.ask(chat(**more))
+        need(metric(s, "quern_kv_bytes_used") == 0, "a failure")
+
+
+@test()
+def kept_prompts_make_nobody_wait():
+    """They have bytes of their own, and go when these are full."""
+    with Server("--ctx", "256", "--prefix-cache", "70000") as s:
+        unit = 128 * s.ask(get("/v1/fit")).json()["kv_bytes_per_token"]
+    with Server("--ctx", "256", "--prefix-cache", str(2 * unit),
+                "--kv-budget", str(unit), "--max-queue", "0") as s:
+        for k in range(6):
+            a = s.ask(chat(f"{k} " + "word " * 15))
+            need(a.status == 200, (k, a.body))
+            need(metric(s, 'quern_prefix_bytes{tier="memory"}') <= 2 * unit,
+                 "more than may be kept")
+        need(metric(s, 'quern_prefix_evictions_total{tier="memory"}') == 4,
+             "nothing goes")
+        need(metric(s, "quern_kv_bytes_used") == 0, "rows that are over")
 
 
 @test("prefix-cache", "shared-cache", "prefill-chunk", "max-step-ms",

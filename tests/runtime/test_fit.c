@@ -2,7 +2,7 @@
  * family and form. */
 #include "support/recipe.h"
 
-#include "runtime/runtime.h"
+#include "runtime/job.h"
 
 #include <dirent.h>
 
@@ -272,12 +272,190 @@ static void test_admission(void **state)
     quern_model_free(model);
 }
 
+/* ---- what an answer sets aside ---- */
+
+static quern_model *load_fixture(const char *name, const quern_options *options)
+{
+    quern_error error = {.status = QUERN_OK};
+    quern_model *model = NULL;
+    char path[512];
+    snprintf(path, sizeof path, "%s/cases/fixtures/models/%s", QN_TEST_VECTORS,
+             name);
+    if (quern_model_load(&model, path, options, &error))
+        fail_msg("%s: %s", error.where, error.message);
+    return model;
+}
+
+static quern_model *load_tiny(const quern_options *options)
+{
+    return load_fixture("tiny", options);
+}
+
+/* An answer of `answer` tokens behind `prompt` takes what was said, or less
+ * than that by no more than a window's move. */
+static void check_answer(quern_model *model, int prompt, int answer, bool exact)
+{
+    int32_t ids[CTX];
+    quern_error error = {.status = QUERN_OK};
+    quern_request r;
+    quern_job *job = NULL;
+    for (int i = 0; i < prompt; i++)
+        ids[i] = 3 + i % 50;
+    quern_request_init(&r, model);
+    r.ids = ids;
+    r.id_count = (size_t)prompt;
+    r.max_tokens = answer;
+    r.ignore_eos = true;
+    assert_int_equal(quern_submit(&job, model, NULL, &r, &error), QUERN_OK);
+    assert_int_equal(quern_job_result(job, NULL, &error), QUERN_OK);
+    uint64_t held = cache_bytes(job->session);
+    uint64_t said = quern_model_kv_bytes(model, prompt + answer, false);
+    if (exact)
+        assert_int_equal(held, said);
+    else
+        assert_true(held <= said && held > 0);
+    quern_job_free(job);
+}
+
+static void test_answers_take_what_they_set_aside(void **state)
+{
+    (void)state;
+    static const int sizes[][2] = {{1, 1},    {20, 8},  {100, 27},
+                                   {100, 29}, {127, 2}, {5, 250},
+                                   {200, 56}, {129, 1}, {128, 128}};
+    quern_options options[4];
+    for (int i = 0; i < 4; i++)
+        quern_options_init(&options[i]);
+    options[1].kv = options[3].kv = "affine8";
+    options[2].max_kv_size = 32;
+    options[3].kv_quant_start = 150;
+    for (int k = 0; k < 4; k++) {
+        quern_model *model = load_fixture("tiny_h64", &options[k]);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check_answer(model, sizes[i][0], sizes[i][1], k < 2);
+        /* Nobody's sequence is longer than the context. */
+        assert_int_equal(quern_model_kv_bytes(model, CTX, false),
+                         quern_model_kv_bytes(model, 10 * CTX, false));
+        quern_model_free(model);
+    }
+}
+
+static uint64_t kept_bytes(quern_model *model)
+{
+    quern_prefix_stats stats;
+    quern_model_prefixes(model, &stats);
+    return stats.bytes;
+}
+
+static void run_job(quern_model *model, const quern_request *r,
+                    quern_result *result)
+{
+    quern_error error = {.status = QUERN_OK};
+    quern_job *job = NULL;
+    assert_int_equal(quern_submit(&job, model, NULL, r, &error), QUERN_OK);
+    assert_int_equal(quern_job_result(job, result, &error), QUERN_OK);
+    quern_job_free(job);
+}
+
+/* A kept sequence that is longer than what is asked now has more room than the
+ * new answer set aside. */
+static void test_a_hit_takes_no_more_than_the_answer_set_aside(void **state)
+{
+    (void)state;
+    int32_t ids[CTX];
+    quern_options options;
+    quern_request r;
+    quern_result result;
+    quern_options_init(&options);
+    options.prefix_cache = 1 << 20;
+    quern_model *model = load_tiny(&options);
+    for (int i = 0; i < CTX; i++)
+        ids[i] = 3 + i % 50;
+    quern_request_init(&r, model);
+    r.ids = ids;
+    r.id_count = 240;
+    r.max_tokens = 10;
+    r.ignore_eos = true;
+    run_job(model, &r, &result);
+    quern_result_free(&result);
+    uint64_t before = kept_bytes(model);
+    for (int i = 40; i < CTX; i++)
+        ids[i] = 4;
+    r.id_count = 50;
+    run_job(model, &r, &result);
+    assert_int_equal(result.cached_tokens, 40);
+    quern_result_free(&result);
+    assert_true(kept_bytes(model) - before <=
+                quern_model_kv_bytes(model, 60, false));
+    quern_model_free(model);
+}
+
+/* The small model's sequence comes on top. */
+static void test_guesses_take_what_they_set_aside(void **state)
+{
+    (void)state;
+    char path[512];
+    quern_options options;
+    quern_options_init(&options);
+    snprintf(path, sizeof path, "%s/cases/fixtures/models/tiny",
+             QN_TEST_VECTORS);
+    options.draft = path;
+    quern_model *model = load_tiny(&options);
+    uint64_t plain = quern_model_kv_bytes(model, 100, false);
+    assert_true(quern_model_kv_bytes(model, 100, true) >= 2 * plain);
+    quern_error error = {.status = QUERN_OK};
+    quern_fit fit;
+    quern_fit_options o = {.parallel = 3};
+    assert_int_equal(quern_model_fit(&fit, model, &o, &error), QUERN_OK);
+    assert_int_equal(fit.kv + fit.state + fit.guesses,
+                     3 * quern_model_kv_bytes(model, CTX, true));
+    assert_int_equal(fit.draft - fit.guesses, model->draft->held.weights);
+    quern_model_free(model);
+    options.draft = NULL;
+    options.ngram = true;
+    model = load_tiny(&options);
+    assert_int_equal(quern_model_kv_bytes(model, 100, true), plain);
+    quern_model_free(model);
+}
+
+/* A budget bounds what sequences take, however many there may be. */
+static void test_a_budget_is_what_is_counted(void **state)
+{
+    (void)state;
+    quern_error error = {.status = QUERN_OK};
+    quern_options options;
+    quern_options_init(&options);
+    quern_model *model = load_tiny(&options);
+    quern_machine small = {.memory = 1 << 30, .usable = 1 << 30};
+    quern_fit fit, budgeted;
+    quern_fit_options o = {.machine = &small, .parallel = 900};
+    assert_int_equal(quern_model_fit(&fit, model, &o, &error), QUERN_OK);
+    o.kv_budget = 100000;
+    assert_int_equal(quern_model_fit(&budgeted, model, &o, &error), QUERN_OK);
+    assert_int_equal(budgeted.kv + budgeted.state, 100000);
+    assert_int_equal(fit.required - budgeted.required, fit.kv - 100000);
+    /* Where it is too much, less is a remedy. */
+    small.usable = budgeted.required - 1000;
+    assert_int_equal(quern_model_fit(&budgeted, model, &o, &error), QUERN_OK);
+    assert_false(budgeted.fits);
+    assert_string_equal(budgeted.remedies[0].flag, "kv-budget");
+    assert_string_equal(budgeted.remedies[0].value, "99000");
+    o.kv_budget = 99000;
+    assert_int_equal(quern_model_fit(&budgeted, model, &o, &error), QUERN_OK);
+    assert_true(budgeted.fits);
+    quern_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny_models),
         cmocka_unit_test(test_every_family),
         cmocka_unit_test(test_admission),
+        cmocka_unit_test(test_answers_take_what_they_set_aside),
+        cmocka_unit_test(test_a_hit_takes_no_more_than_the_answer_set_aside),
+        cmocka_unit_test(test_guesses_take_what_they_set_aside),
+        cmocka_unit_test(test_a_budget_is_what_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
