@@ -872,6 +872,10 @@ typedef struct quern_embed_options {
      * its own form ("Instruct: ...\nQuery:"); NULL: they are as they are.
      * QUERN_E_UNSUPPORTED where a model's files know no such form. */
     const char *instruction;
+    /* Asked before each step, of as many texts as go well together; false stops
+     * with QUERN_E_CANCELLED.  NULL: nobody is asked. */
+    bool (*go_on)(void *data);
+    void *data;
 } quern_embed_options;
 
 void quern_embed_options_init(quern_embed_options *options);

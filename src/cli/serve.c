@@ -194,6 +194,7 @@ static void set_limits(serve *v)
         .body_timeout = real(v, QN_FLAG_BODY_TIMEOUT, 30),
         .idle_timeout = 75,
         .write_timeout = real(v, QN_FLAG_WRITE_TIMEOUT, 60),
+        .request_timeout = real(v, QN_FLAG_REQUEST_TIMEOUT, 0),
     };
 }
 
@@ -218,7 +219,6 @@ static void set_config(serve *v)
     c->key_parallel = (int)whole(v, QN_FLAG_KEY_PARALLEL, 0);
     c->max_queue = (int)whole(v, QN_FLAG_MAX_QUEUE, 64);
     c->queue_timeout = real(v, QN_FLAG_QUEUE_TIMEOUT, 300);
-    c->request_timeout = real(v, QN_FLAG_REQUEST_TIMEOUT, 0);
     c->ping = real(v, QN_FLAG_SSE_PING, 10);
     c->drain = real(v, QN_FLAG_DRAIN, 30);
     c->kv_asked = (uint64_t)whole(v, QN_FLAG_KV_BUDGET, 0);

@@ -260,6 +260,8 @@ typedef struct batch {
     quern_pooling pooling;
     bool normalize;
     int width, dim;
+    bool (*go_on)(void *data);
+    void *data;
     float *out;
 } batch;
 
@@ -338,6 +340,8 @@ static qn_status compute_all(batch all)
     size_t first = 0;
     qn_status status = QN_OK;
     while (first < all.count && !status) {
+        if (all.go_on && !all.go_on(all.data))
+            return qn_fail(QN_E_CANCELLED, "cancelled");
         size_t end = first + 1;
         int tokens = all.pieces[first].count;
         while (end < all.count &&
@@ -462,6 +466,8 @@ static qn_status embed(quern_model *m, const quern_embed_input *inputs,
                  .normalize =
                      o->normalize < 0 ? m->embedder.normalize : o->normalize,
                  .width = width,
+                 .go_on = o->go_on,
+                 .data = o->data,
                  .dim = o->dim ? o->dim : width};
     qn_ids *ids = qn_calloc(count, sizeof *ids);
     piece *pieces = qn_calloc(count, sizeof *pieces);

@@ -207,7 +207,7 @@ bool qn_take_stops(qn_reading *r, const qn_field *f, const qn_json *value,
     (void)f;
     qn_api_call *call = base;
     bool list = value->type == QN_JSON_T_ARRAY;
-    size_t count = list ? value->count : 1;
+    size_t count = list ? value->count : value->text.size > 0;
     if (count > MAX_STOPS)
         return qn_bad_field(r, QN_API_OUT_OF_RANGE,
                             "expected at most %d texts, found %zu", MAX_STOPS,

@@ -61,7 +61,7 @@ bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
 typedef struct qn_lengths {
     const char *prompt; /* the fields' names, for errors */
     const char *max_tokens;
-    int64_t asked;    /* 0: not said; INT64_MAX: up to the context's end */
+    int64_t asked;    /* 0: not said; -1: up to the context's end */
     int64_t fallback; /* when not said, or what the context has left */
 } qn_lengths;
 

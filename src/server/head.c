@@ -64,14 +64,17 @@ static bool is_value(qn_str text)
     return true;
 }
 
+/* A number that is too large for 64 bits is the largest one: also that is more
+ * than any server takes. */
 static bool read_length(qn_str text, uint64_t *out)
 {
     uint64_t length = 0;
     for (size_t i = 0; i < text.size; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9' ||
-            length > (UINT64_MAX >> 5))
+        if (text.data[i] < '0' || text.data[i] > '9')
             return false;
-        length = length * 10 + (uint64_t)(text.data[i] - '0');
+        uint64_t digit = (uint64_t)(text.data[i] - '0');
+        length = length > (UINT64_MAX - digit) / 10 ? UINT64_MAX
+                                                    : length * 10 + digit;
     }
     *out = length;
     return text.size > 0;
@@ -118,6 +121,27 @@ static bool take_header(qn_framing *framing, const qn_header *header,
     return true;
 }
 
+/* A target without spaces and control characters, and one Host, which HTTP/1.0
+ * may leave out. */
+static bool check_line(const qn_head *head, qn_api_error *error)
+{
+    const qn_str parts[] = {head->path, head->query};
+    size_t hosts = 0;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < parts[i].size; k++)
+            if ((unsigned char)parts[i].data[k] <= ' ' ||
+                parts[i].data[k] == 0x7f)
+                return qn_api_fail(error, QN_API_BAD_REQUEST, NULL,
+                                   "the request's target has a space or a "
+                                   "control character");
+    for (size_t i = 0; i < head->count; i++)
+        hosts += is_named(head->headers[i].name, "host");
+    if (hosts > 1 || (!hosts && !head->http10))
+        return qn_api_fail(error, QN_API_BAD_REQUEST, NULL,
+                           "expected one Host header, found %zu", hosts);
+    return true;
+}
+
 bool qn_head_check(const qn_head *head, qn_framing *framing,
                    qn_api_error *error)
 {
@@ -136,7 +160,7 @@ bool qn_head_check(const qn_head *head, qn_framing *framing,
     if (framing->chunked && framing->has_length)
         return qn_api_fail(error, QN_API_BAD_REQUEST, NULL,
                            "both Content-Length and Transfer-Encoding");
-    return true;
+    return check_line(head, error);
 }
 
 /* ---- hosts and origins ---- */

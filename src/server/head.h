@@ -36,7 +36,7 @@ typedef struct qn_framing {
     uint64_t length;
 } qn_framing;
 
-/* Names and values, and how the body is framed.  False: *error, and the
+/* Target, names and values, and how the body is framed.  False: *error, and the
  * connection can't go on. */
 bool qn_head_check(const qn_head *head, qn_framing *framing,
                    qn_api_error *error);

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "mhd.h"
+#include "past.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -63,6 +64,7 @@ struct exchange {
     char *target;
     bool headed, asked, suspended, queued;
     bool streaming, finished, full, aborted, closes;
+    bool past;        /* its reply went past the library */
     size_t discarded; /* of a body that is too large; 0: it is not */
     const char *type;
     qn_buf headers; /* of the reply: name, NUL, value, NUL */
@@ -94,36 +96,6 @@ struct qn_httpd {
 static const qn_mhd *lib(const exchange *e)
 {
     return &e->c->h->mhd;
-}
-
-/* ---- replies that the library has no part in ---- */
-
-/* Writes to a socket on which the library has written nothing yet for this
- * request, and ends what is sent. */
-static void reply_past_library(int fd, qn_api_code code, const char *message)
-{
-    static const char *const reasons[] = {[0] = "Bad Request",
-                                          [8] = "Request Timeout",
-                                          [13] = "Content Too Large"};
-    int status = qn_api_code_status(code, QN_API_OPENAI);
-    qn_api_error error;
-    qn_buf body = QN_BUF_INIT, out = QN_BUF_INIT;
-    qn_api_fail(&error, code, NULL, "%s", message);
-    qn_api_error_write(&body, &error, QN_API_OPENAI, "");
-    qn_buf_printf(&out,
-                  "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
-                  "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-                  status,
-                  status < 500 ? reasons[status - 400] : "Service Unavailable",
-                  body.size);
-    qn_buf_add_str(&out, qn_buf_str(&body));
-    ssize_t n = 0;
-    if (!qn_buf_status(&out))
-        n = send(fd, out.data, out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)n; /* a client that does not read does not get it */
-    qn_buf_free(&body);
-    qn_buf_free(&out);
-    shutdown(fd, SHUT_WR);
 }
 
 /* ---- the socket behind an exchange ---- */
@@ -326,6 +298,8 @@ static enum MHD_Result queue_reply(exchange *e)
     set_timeout(e, e->c->h->limits.write_timeout);
     e->queued = true;
     e->c->state = CONN_BUSY;
+    if (e->x.head.http10) /* also one that would keep it */
+        e->closes = true;
     if (add_headers(e, response))
         result = lib(e)->MHD_queue_response(e->c->mhd, (unsigned)e->x.status,
                                             response);
@@ -368,6 +342,11 @@ static void *on_line(void *data, const char *target, struct MHD_Connection *mhd)
         qn_free(e);
         return NULL;
     }
+    /* What stands behind the target's end is the version, unless there is a NUL
+     * in it; with a space it is refused. */
+    if (strncmp(target + strlen(target) + 1, "HTTP/", 5) != 0)
+        e->target[0] = ' ';
+    qn_head_target(&e->x.head, qn_str_of(e->target));
     e->c = c;
     e->x.began = qn_server_now();
     e->x.local = c->local;
@@ -425,22 +404,27 @@ static enum MHD_Result first_call(exchange *e, const char *method,
     if (e->aborted)
         return MHD_NO;
     bool body = e->x.framing.chunked || e->x.framing.length;
-    if (!e->x.status)
+    /* The library closes a connection whose reply comes before the request's
+     * end, so one without a body has it in the next call. */
+    if (!e->x.status || (!body && !e->closes))
         return MHD_YES;
-    if (body)
-        e->closes = true;
+    e->closes = true;
     return queue_reply(e);
+}
+
+static void reply_past(exchange *e, qn_api_code code, const char *message)
+{
+    e->past = true;
+    e->x.status = qn_reply_past_library(e->c->fd, &e->x, code, message);
 }
 
 /* The library takes no reply in the middle of a body. */
 static enum MHD_Result too_large(exchange *e, size_t size)
 {
     if (!e->discarded)
-        reply_past_library(e->c->fd, QN_API_REQUEST_TOO_LARGE,
-                           "the request's body is larger than this server "
-                           "takes");
+        reply_past(e, QN_API_REQUEST_TOO_LARGE,
+                   "the request's body is larger than this server takes");
     qn_buf_free(&e->x.body);
-    e->x.status = 413;
     e->discarded += size;
     return e->discarded < DISCARD_LIMIT ? MHD_YES : MHD_NO;
 }
@@ -478,7 +462,7 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *mhd,
     }
     if (e->discarded)
         return MHD_NO;
-    if (!e->asked) {
+    if (!e->asked && !e->x.status) {
         e->asked = true;
         e->c->state = CONN_BUSY;
         e->c->cut = false;
@@ -509,7 +493,8 @@ static void on_completed(void *data, struct MHD_Connection *mhd, void **context,
     c->state = CONN_IDLE;
     c->due = qn_server_now() + h->limits.idle_timeout;
     watch_leaving(c);
-    bool done = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !e->aborted;
+    bool done =
+        e->past || (code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !e->aborted);
     set_timeout(e, 0);
     h->calls.end(h->calls.data, &e->x,
                  done ? QN_EXCHANGE_DONE : QN_EXCHANGE_LEFT);
@@ -608,8 +593,8 @@ static void admit(qn_httpd *h, int fd, const struct sockaddr_storage *address,
                   socklen_t size)
 {
     if (h->count >= (size_t)h->limits.max_connections) {
-        reply_past_library(fd, QN_API_SERVER_OVERLOADED,
-                           "there are too many connections");
+        qn_reply_past_library(fd, NULL, QN_API_SERVER_OVERLOADED,
+                              "there are too many connections");
         close(fd);
         h->calls.refused(h->calls.data);
         return;
@@ -656,6 +641,9 @@ qn_status qn_httpd_listen(qn_httpd *h, int fd)
 
 void qn_httpd_quiesce(qn_httpd *h)
 {
+    /* Who has connected before this hears of it. */
+    for (int i = 0; i < h->listener_count && !h->quiet; i++)
+        on_listener(&h->listeners[i].watch, EPOLLIN);
     if (!h->resting)
         rest(h, true);
     h->quiet = true;
@@ -666,6 +654,14 @@ size_t qn_httpd_connections(const qn_httpd *h)
     return h->count;
 }
 
+size_t qn_httpd_coming(const qn_httpd *h)
+{
+    size_t n = 0;
+    for (const conn *c = h->conns; c; c = c->next)
+        n += c->now && c->state != CONN_BUSY;
+    return n;
+}
+
 size_t qn_httpd_busy(const qn_httpd *h)
 {
     return h->busy;
@@ -673,14 +669,24 @@ size_t qn_httpd_busy(const qn_httpd *h)
 
 /* ---- time ---- */
 
-static void end_late(conn *c)
+/* Whether a request has been coming in for longer than one may take. */
+static bool takes_too_long(const conn *c, double now)
 {
-    if (c->cut && c->state == CONN_BODY)
-        reply_past_library(c->fd, QN_API_BAD_REQUEST,
-                           "the request's body is cut");
-    else if (c->state == CONN_HEAD || c->state == CONN_BODY)
-        reply_past_library(c->fd, QN_API_REQUEST_TIMEOUT,
-                           "the request did not come in time");
+    double most = c->h->limits.request_timeout;
+    return c->now && most > 0 && c->state != CONN_BUSY &&
+           now - c->now->x.began >= most;
+}
+
+static void end_late(conn *c, double now)
+{
+    exchange *e = c->now;
+    if (e && !e->x.status && c->cut)
+        reply_past(e, QN_API_BAD_REQUEST, "the request is cut");
+    else if (e && !e->x.status && takes_too_long(c, now))
+        reply_past(e, QN_API_TIMEOUT, "the request took too long");
+    else if (e && !e->x.status)
+        reply_past(e, QN_API_REQUEST_TIMEOUT,
+                   "the request did not come in time");
     shutdown(c->fd, SHUT_RDWR);
     c->due = INFINITY;
 }
@@ -688,8 +694,8 @@ static void end_late(conn *c)
 static void tick(qn_httpd *h, double now)
 {
     for (conn *c = h->conns; c; c = c->next)
-        if (c->state != CONN_BUSY && c->due <= now)
-            end_late(c);
+        if (c->state != CONN_BUSY && (c->due <= now || takes_too_long(c, now)))
+            end_late(c, now);
     rest(h, false);
     h->calls.tick(h->calls.data, now);
     h->next_tick = now + TICK;
@@ -741,8 +747,7 @@ static qn_status start(qn_httpd *h)
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)POOL_STEP,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->limits.max_connections + 1,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_END);
     if (!h->daemon)
         return qn_fail(QN_E_IO, "libmicrohttpd can't be started: %s",
                        strerror(errno));

@@ -53,6 +53,7 @@ typedef struct qn_httpd_limits {
     size_t max_body;
     int max_connections;
     double header_timeout, body_timeout, idle_timeout, write_timeout; /* s */
+    double request_timeout; /* from first line to answer; 0: any */
 } qn_httpd_limits;
 
 /* `calls` is copied; the loop must outlive *out. */
@@ -65,11 +66,14 @@ void qn_httpd_free(qn_httpd *h);
 /* Accepts connections of a listening socket, which does not block and stays the
  * caller's. */
 qn_status qn_httpd_listen(qn_httpd *h, int fd);
-/* Takes no new connections any more. */
+/* Takes no new connections any more but those that wait to be accepted; the
+ * listening sockets may be closed then. */
 void qn_httpd_quiesce(qn_httpd *h);
-/* How many connections there are, and how many of them have an exchange. */
+/* How many connections there are, how many of them have an exchange, and of how
+ * many of these the request has not come in whole. */
 size_t qn_httpd_connections(const qn_httpd *h);
 size_t qn_httpd_busy(const qn_httpd *h);
+size_t qn_httpd_coming(const qn_httpd *h);
 /* The idle function of the loop; `data` is the qn_httpd. */
 int qn_httpd_idle(void *data);
 

@@ -6,8 +6,7 @@
 
 /* The fields of a body that are no part of every call; call->extra. */
 typedef struct qn_openai {
-    /* -1: not said; INT64_MAX: to the context's end; 0: only the prompt is
-     * echoed. */
+    /* -1: not said; -2: to the context's end; 0: only the prompt is echoed. */
     int64_t max_tokens;
     /* chat */
     const qn_json *messages;

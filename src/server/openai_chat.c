@@ -8,6 +8,8 @@
 #define ROW(name, types, read, member, low, high, range)                       \
     QN_FIELD(qn_openai, name, types, read, member, low, high, range)
 
+enum { TO_THE_END = -2 }; /* of qn_openai.max_tokens */
+
 /* ---- rows of both routes ---- */
 
 /* llama-server's: -1 is as much as the context holds. */
@@ -18,7 +20,7 @@ static bool read_n_predict(qn_reading *r, const qn_field *f,
     qn_json_as_int(value, &number);
     if (number != -1)
         return qn_take_int(r, f, value, base);
-    ((qn_openai *)base)->max_tokens = INT64_MAX;
+    ((qn_openai *)base)->max_tokens = TO_THE_END;
     return true;
 }
 
@@ -143,7 +145,7 @@ bool qn_openai_parse(qn_api_call *call, qn_str body,
 int64_t qn_openai_length(const qn_openai *asked)
 {
     if (asked->max_tokens < 0)
-        return 0;
+        return asked->max_tokens == TO_THE_END ? -1 : 0;
     return asked->max_tokens ? asked->max_tokens : 1;
 }
 

@@ -107,14 +107,15 @@ static bool fit_answer(int64_t *max_tokens, const qn_api_model *model,
             "the prompt has %" PRId64 " tokens, and the context of %" PRId64
             " holds at most %" PRId64 " before an answer",
             size, model->ctx, model->ctx - 1);
-    bool to_the_end = lengths->asked == INT64_MAX;
-    if (lengths->asked > left && !to_the_end)
+    if (lengths->asked > left)
         return qn_api_fail(
             error, QN_API_CONTEXT_LENGTH_EXCEEDED, lengths->max_tokens,
             "the prompt's %" PRId64 " tokens and an answer of %" PRId64
             " do not fit the context of %" PRId64,
             size, lengths->asked, model->ctx);
     int64_t wanted = lengths->asked ? lengths->asked : lengths->fallback;
+    if (wanted < 0) /* to the end */
+        wanted = left;
     *max_tokens = wanted < left ? wanted : left;
     return true;
 }

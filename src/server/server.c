@@ -162,15 +162,16 @@ static bool is_json(qn_str type)
                       type.data[n] == ' ' || type.data[n] == '\t');
 }
 
-static bool check_body(const qn_server *s, const qn_exchange *x,
-                       qn_api_error *error)
+static bool check_body(const qn_server *s, qn_exchange *x, qn_api_error *error)
 {
     qn_str value;
     const qn_framing *f = &x->framing;
     bool post = qn_str_is(x->head.method, "POST");
-    if (post && !f->chunked && !f->has_length)
+    if (post && !f->chunked && !f->has_length) {
+        qn_exchange_close(x); /* where the next request begins is a guess */
         return qn_api_fail(error, QN_API_LENGTH_REQUIRED, NULL,
                            "a body needs Content-Length or chunks");
+    }
     if (f->has_length && f->length > s->config.limits.max_body)
         return qn_api_fail(error, QN_API_REQUEST_TOO_LARGE, NULL,
                            "expected a body of at most %zu bytes",
@@ -265,8 +266,9 @@ static void on_request(void *data, qn_exchange *x)
     qn_api_error error;
     qn_str id;
     const qn_route *route = find_route(x, &id, &error);
-    /* It may have begun to drain since the head came. */
-    if (!route || !check_state(s, route, &error))
+    /* It may have begun to drain since the head came, or to read other keys. */
+    if (!route || !check_key(s, x, route, &error) ||
+        !check_state(s, route, &error))
         qn_server_fail(s, x, &error);
     else if (route->protocol)
         qn_turn_begin(s, x, route);
@@ -357,17 +359,22 @@ static void say(const qn_server *s, const char *text)
         fprintf(stderr, "quern: serve: %s\n", text);
 }
 
+/* When the server ends, replies that are made must have left within so many
+ * seconds, and requests come in whole, to be refused. */
+#define LAST_WORDS 2
+
 static void begin_drain(qn_server *s)
 {
     s->state = QN_SERVER_DRAINING;
-    s->drain_until = qn_server_now() + s->config.drain;
+    double now = qn_server_now();
+    s->drain_until = now + s->config.drain;
+    s->coming_until = now + LAST_WORDS;
     qn_notify_manager("STOPPING=1");
+    /* Others are refused at once, or reach whoever listens next. */
     qn_httpd_quiesce(s->httpd);
+    qn_listeners_close(&s->listeners);
     say(s, "shutting down: running requests may end");
 }
-
-/* Replies that are made must have left within so many seconds. */
-#define LAST_WORDS 2
 
 static void on_tick(void *data, double now)
 {
@@ -415,6 +422,15 @@ static void reload(qn_server *s)
         say(s, qn_error_text());
 }
 
+/* Whether all that is waited for has come to its end. */
+static bool is_drained(const qn_server *s)
+{
+    size_t busy = qn_httpd_busy(s->httpd);
+    if (busy && qn_server_now() >= s->coming_until)
+        busy -= qn_httpd_coming(s->httpd);
+    return !s->turns && !busy;
+}
+
 static int on_idle(void *data)
 {
     qn_server *s = data;
@@ -427,7 +443,7 @@ static int on_idle(void *data)
         begin_drain(s);
     }
     int wait = qn_httpd_idle(s->httpd);
-    if (s->state == QN_SERVER_DRAINING && !s->turns && !qn_httpd_busy(s->httpd))
+    if (s->state == QN_SERVER_DRAINING && is_drained(s))
         qn_loop_stop(s->loop);
     return wait;
 }
@@ -552,6 +568,8 @@ static qn_status set_up(qn_server *s)
     if (!status)
         status = qn_workers_new(&s->workers, WORKERS);
     if (!status)
+        status = qn_workers_new(&s->embedders, WORKERS);
+    if (!status)
         status = qn_loop_new(&s->loop);
     if (!status)
         status = qn_httpd_new(&s->httpd, s->loop, &calls, &s->config.limits);
@@ -605,6 +623,7 @@ void qn_server_free(qn_server *s)
     /* Clients first; then those who work for them. */
     qn_httpd_free(s->httpd);
     qn_workers_free(s->workers);
+    qn_workers_free(s->embedders);
     if (s->loop)
         qn_turns_drop(s);
     qn_listeners_close(&s->listeners);

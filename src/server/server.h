@@ -47,7 +47,7 @@ typedef struct qn_server_config {
     quern_pooling pooling;
     int64_t default_max_tokens;
     int parallel, key_parallel, max_queue;
-    double queue_timeout, request_timeout; /* 0: none */
+    double queue_timeout; /* 0: none */
     double ping, drain;
     uint64_t kv_asked;  /* by the flags; 0: nothing */
     uint64_t kv_budget; /* bytes; the same, or what `settle` says */

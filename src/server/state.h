@@ -25,7 +25,7 @@ struct qn_server {
     qn_server_config config;
     qn_loop *loop;
     qn_httpd *httpd;
-    qn_workers *workers;
+    qn_workers *workers, *embedders;
     qn_listeners listeners;
     qn_keys keys;
     qn_metrics metrics;
@@ -34,7 +34,7 @@ struct qn_server {
     atomic_bool stop_asked, reload_asked;
     qn_server_state state;
     int code; /* to exit with */
-    double drain_until;
+    double drain_until, coming_until;
     int64_t created;
 
     /* Loading. */

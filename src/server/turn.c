@@ -45,6 +45,9 @@ typedef struct qn_turn {
     qn_api_call call;
     qn_api_error error;
     bool good;
+    /* What the worker makes of it is of no use any more: its client is gone, or
+     * has got another answer. */
+    atomic_bool unwanted;
     qn_buf made;  /* the reply, of calls that need no turn */
     qn_buf space; /* whose prompts are kept together */
 
@@ -120,8 +123,10 @@ static void free_turn(qn_turn *t)
  * end. */
 static void give_up(qn_turn *t)
 {
-    if (t->state == TURN_READING)
+    if (t->state == TURN_READING) {
+        atomic_store(&t->unwanted, true);
         return; /* the worker hands it back first */
+    }
     leave_queue(t);
     t->state = TURN_OVER;
     for (size_t i = 0; t->rows && i < t->call.count; i++)
@@ -407,11 +412,21 @@ static void pump(qn_server *s)
 
 /* ---- reading ---- */
 
-static void embed(qn_turn *t)
+static bool is_wanted(void *data)
 {
+    return !atomic_load(&((qn_turn *)data)->unwanted);
+}
+
+/* On a thread for embeddings: there may be much to compute, and requests that
+ * are only to be read do not wait for that. */
+static void embed(qn_work *work)
+{
+    qn_turn *t = turn_of_work(work);
     quern_error error;
     quern_embeddings made = {0};
     qn_api_call *call = &t->call;
+    call->embed.go_on = is_wanted;
+    call->embed.data = t;
     t->good = !quern_embed(t->s->model, call->inputs, call->input_count,
                            &call->embed, &made, &error);
     if (t->good)
@@ -419,6 +434,7 @@ static void embed(qn_turn *t)
     else
         qn_embeddings_fail(&t->error, &error);
     quern_embeddings_free(&made);
+    qn_loop_post(t->s->loop, &t->task);
 }
 
 static bool check_model(qn_turn *t)
@@ -474,9 +490,11 @@ static void read_call(qn_work *work)
         (t->call.kind != QN_API_GENERATE || (check_kv(t) && name_space(t)));
     if (!s->config.log_content)
         qn_buf_free(&t->body);
-    if (t->good && t->call.kind == QN_API_EMBED)
-        embed(t);
-    qn_loop_post(s->loop, &t->task);
+    t->work.run = embed;
+    if (!t->good || t->call.kind != QN_API_EMBED)
+        qn_loop_post(s->loop, &t->task);
+    else if (qn_workers_add(s->embedders, &t->work))
+        embed(&t->work);
 }
 
 /* A worker has read the call. */
@@ -538,6 +556,11 @@ static void on_task(qn_task *task)
     qn_turn *t = turn_of_task(task);
     if (t->state != TURN_READING) {
         take_events(t);
+        return;
+    }
+    if (atomic_load(&t->unwanted)) {
+        t->state = TURN_OVER;
+        settle(t);
         return;
     }
     if (t->good && t->call.kind == QN_API_GENERATE && t->x)
@@ -662,8 +685,16 @@ void qn_turn_exchange_end(qn_exchange *x, qn_exchange_end how,
 
 static void end_with(qn_turn *t, qn_api_code code, const char *why)
 {
-    qn_api_fail(&t->error, code, NULL, "%s", why);
-    fail(t);
+    qn_api_error error;
+    if (t->state != TURN_READING) {
+        qn_api_fail(&t->error, code, NULL, "%s", why);
+        fail(t);
+    } else if (!atomic_exchange(&t->unwanted, true)) {
+        /* The worker has t->error. */
+        t->failure = qn_api_code_name(code);
+        qn_api_fail(&error, code, NULL, "%s", why);
+        qn_server_fail(t->s, t->x, &error);
+    }
 }
 
 static void ping(qn_turn *t, double now)
@@ -678,9 +709,10 @@ static void ping(qn_turn *t, double now)
 static void tick(qn_turn *t, double now)
 {
     const qn_server_config *c = &t->s->config;
-    if (!t->x || t->state == TURN_READING || t->state == TURN_OVER)
+    if (!t->x || t->state == TURN_OVER)
         return;
-    if (c->request_timeout > 0 && now - t->came >= c->request_timeout)
+    double most = c->limits.request_timeout;
+    if (most > 0 && now - t->came >= most)
         end_with(t, QN_API_TIMEOUT, "the request took too long");
     else if (t->state == TURN_WAITING && c->queue_timeout > 0 &&
              now - t->waited_from >= c->queue_timeout)
@@ -700,7 +732,7 @@ void qn_turns_tick(qn_server *s, double now)
 void qn_turns_end(qn_server *s, qn_api_code code, const char *why)
 {
     for (qn_turn *t = s->turns; t; t = t->next)
-        if (t->x && t->state != TURN_READING && t->state != TURN_OVER)
+        if (t->x && t->state != TURN_OVER)
             end_with(t, code, why);
 }
 

@@ -19,7 +19,7 @@ void qn_turn_exchange_end(qn_exchange *x, qn_exchange_end how,
 void qn_turn_drained(qn_exchange *x);
 /* Timeouts and signs of life. */
 void qn_turns_tick(qn_server *s, double now);
-/* Ends those with an error that have been read and not been answered. */
+/* Ends those with an error that have not been answered. */
 void qn_turns_end(qn_server *s, qn_api_code code, const char *why);
 /* Frees all, once no client and no worker is left. */
 void qn_turns_drop(qn_server *s);

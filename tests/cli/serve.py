@@ -2,8 +2,7 @@
 
     serve.py QUERN QUERN_TEST ROOT SCRATCH
 
-QUERN_TEST is the program that plays scripts: answers of known text and pace.
-Each test names the flags that it shows; a flag of serve that nobody names fails.
+A flag of serve that no test here and in serve_http.py names fails.
 """
 
 import json
@@ -17,276 +16,11 @@ import sys
 import threading
 import time
 
-QUERN, QUERN_TEST, ROOT, SCRATCH = sys.argv[1:]
-sys.path.insert(0, os.path.join(ROOT, "tests/run_cases/server"))
+# pylint: disable=wildcard-import,unused-wildcard-import
+from serve_lib import *  # noqa
+import serve_http  # noqa: F401, for the flags that it shows
 
-# pylint: disable=wrong-import-position
-from client import Connection, Fault, ask, chat, get, request_bytes  # noqa
-from client import wait_at_rest  # noqa
-
-MODELS = os.path.join(ROOT, "tests/vectors/cases/fixtures/models")
-TINY = os.path.join(MODELS, "tiny")
-TESTS, SHOWN = [], set()
-# Read by the function that loads for all commands, whose effects flags.py
-# shows, or of all commands.
-SHARED = {"help", "verbose", "config", "progress", "backend", "pull", "threads",
-          "dtype", "kv", "max-kv-size", "kv-quant-start", "kv-bits",
-          "kv-group-size", "draft-model", "chat-template",
-          "lenient-weights", "trust-content"}
-
-
-def test(*flags):
-    def add(function):
-        TESTS.append(function)
-        SHOWN.update(flags)
-        return function
-    return add
-
-
-def need(condition, text):
-    if not condition:
-        raise Fault(str(text))
-
-
-def path(name):
-    return os.path.join(SCRATCH, name)
-
-
-def environment(**more):
-    kept = {k: v for k, v in os.environ.items()
-            if k in ("PATH", "HOME", "TMPDIR") or k.endswith("SAN_OPTIONS")}
-    return {**kept, **more}
-
-
-def run(*words, code=None, program=QUERN, **env):
-    done = subprocess.run([program, "serve", *words], env=environment(**env),
-                          capture_output=True, timeout=120, check=False,
-                          stdin=subprocess.DEVNULL)
-    err = done.stderr.decode()
-    need(code is None or done.returncode == code,
-         f"{words}: {done.returncode}, expected {code}: {err}")
-    return done.returncode, done.stdout.decode(), err
-
-
-def scripted(text, **settings):
-    """A model that answers with `text`, a token a character."""
-    folder = path(f"scripted-{len(os.listdir(SCRATCH))}")
-    shutil.copytree(os.path.join(MODELS, "scripted"), folder)
-    name = os.path.join(folder, "config.json")
-    os.chmod(name, 0o644)
-    with open(name, encoding="utf-8") as file:
-        config = json.load(file)
-    config.update({"script_ids": list(text.encode()), **settings})
-    with open(name, "w", encoding="utf-8") as file:
-        json.dump(config, file)
-    return folder
-
-
-class Server:
-    """A running server; what it writes goes to files."""
-
-    def __init__(self, *flags, model=TINY, program=QUERN, wait=True, port=0,
-                 env=None, preexec=None, fds=()):
-        self.log = path(f"log-{len(os.listdir(SCRATCH))}")
-        reader, writer = os.pipe()
-        with open(self.log, "wb") as err, open(self.log + ".out", "wb") as out:
-            self.process = subprocess.Popen(
-                [program, "serve", model, "--port", str(port), "--ready-fd",
-                 str(writer), *flags], stderr=err, stdout=out,
-                pass_fds=[writer, *fds], stdin=subprocess.DEVNULL,
-                env=environment(**(env or {})), preexec_fn=preexec)
-        os.close(writer)
-        self.pipe = os.fdopen(reader)
-        self.port = None
-        if wait:
-            self.wait()
-
-    def wait(self):
-        text = self.pipe.read()
-        need(text.strip(), f"it does not start: {self.errors()}")
-        self.port = int(text)
-
-    def errors(self):
-        with open(self.log, encoding="utf-8") as file:
-            return file.read()
-
-    def output(self):
-        with open(self.log + ".out", encoding="utf-8") as file:
-            return file.read()
-
-    def wait_for(self, text, seconds=60):
-        until = time.monotonic() + seconds
-        while text not in self.errors():
-            need(time.monotonic() < until, f"no '{text}': {self.errors()}")
-            time.sleep(0.01)
-
-    def end(self, code=0, how=signal.SIGTERM):
-        self.pipe.close()
-        if self.process.poll() is None and how:
-            self.process.send_signal(how)
-        try:
-            found = self.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise Fault(f"it does not end: {self.errors()}")
-        need(found == code, f"it ends with {found}: {self.errors()}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *rest):
-        if self.process.poll() is None:
-            if kind:
-                self.process.kill()
-                self.process.wait()
-            else:
-                self.end()
-
-    def ask(self, request, **more):
-        answer = ask(self.port, request, **more)
-        need(answer is not None, f"no answer: {request}")
-        return answer
-
-    def status(self, request):
-        return self.ask(request).status
-
-
-def code_of(answer):
-    return answer.json()["error"]["code"]
-
-
-def raw(server, text, count=1, method="POST"):
-    """Sends bytes; the answers, and the connection."""
-    connection = Connection(server.port, 60)
-    connection.send(text if isinstance(text, bytes) else text.encode())
-    return [connection.answer(method) for _ in range(count)], connection
-
-
-# ---- HTTP ----
-
-@test("ctx")
-def requests_over_sockets():
-    with Server("--ctx", "128", "--max-body", "2000") as s:
-        need(s.ask(get("/v1/models")).json()["data"][0]["context_length"]
-             == 128, "--ctx")
-        # One connection, several requests, also before their answers.
-        both = request_bytes(s.port, get("/health")) * 3
-        answers, c = raw(s, both, 3)
-        need([a.status for a in answers] == [200] * 3, "pipelined")
-        need(c.send(both) and c.answer().status == 200, "kept open")
-        c.close()
-        head = {"method": "HEAD", "path": "/health"}
-        answers, c = raw(s, request_bytes(s.port, head) +
-                         request_bytes(s.port, get("/health")), 0)
-        a, b = c.answer("HEAD"), c.answer()
-        need(a.status == b.status == 200 and not a.body and
-             a.header("content-length") == str(len(b.body)), "HEAD")
-        c.close()
-        # HTTP/1.0 closes.
-        [a], c = raw(s, "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        need(a.status == 200 and c.closes_within(5), "HTTP/1.0")
-        refused_heads(s)
-        refused_bodies(s)
-        interim(s)
-
-
-def refused_heads(s):
-    host = "Host: localhost\r\n"
-    cases = [
-        (404, "not_found", f"GET /v1/nothing HTTP/1.1\r\n{host}\r\n"),
-        (404, "not_found", f"GET /health/ HTTP/1.1\r\n{host}\r\n"),
-        (200, None, f"GET /health?x=1 HTTP/1.1\r\n{host}\r\n"),
-        (405, "method_not_allowed", f"PUT /health HTTP/1.1\r\n{host}\r\n"),
-        (403, "host_not_allowed",
-         "GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
-        (403, "origin_not_allowed",
-         f"GET /health HTTP/1.1\r\n{host}Origin: http://evil.example\r\n\r\n"),
-        (200, None,
-         f"GET /health HTTP/1.1\r\n{host}Origin: http://localhost\r\n\r\n"),
-        (431, "headers_too_large",
-         f"GET /health HTTP/1.1\r\n{host}" + "X-A: b\r\n" * 101 + "\r\n"),
-        (400, None, f"GET /health HTTP/1.1\r\n{host}Bad Name: x\r\n\r\n"),
-        (400, None, f"GET /health HTTP/1.1\r\n{host}X: a\0b\r\n\r\n"),
-        (400, None, f"GET /health HTTP/1.1\r\n{host}X: a\rb\r\n\r\n"),
-        (200, None, f"GET /health HTTP/1.1\r\n{host}X: \r\nY:  a \r\n\r\n"),
-        (501, "not_supported", f"POST /v1/completions HTTP/1.1\r\n{host}"
-         "Transfer-Encoding: gzip\r\n\r\n"),
-        (400, "bad_request", f"POST /v1/completions HTTP/1.1\r\n{host}"
-         "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
-        (501, "not_supported", f"POST /v1/models/load HTTP/1.1\r\n{host}"
-         "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"),
-    ]
-    for status, code, text in cases:
-        [a], c = raw(s, text, method="GET")
-        c.close()
-        need(a is not None and a.status == status,
-             f"{text!r:.90}: {a and (a.status, a.body)}")
-        need(not code or code_of(a) == code, f"{text!r:.60}: {a.body}")
-        if status == 405:
-            need("GET" in a.header("allow"), "Allow")
-    for junk in (b"\x16\x03\x01\x02\x00\x01\x00", b"\r\n\r\nabc\r\n\r\n",
-                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                 b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A" * 200000):
-        c = Connection(s.port, 20)
-        c.send(junk)
-        c.finish_sending()
-        try:
-            a = c.answer()
-            need(a is None or a.status >= 400, f"{junk[:20]}: {a}")
-        except Fault:
-            pass  # not even a request
-        c.close()
-    need(s.status(chat()) == 200, "after junk")
-
-
-def refused_bodies(s):
-    def post(headers, body, **more):
-        return {"method": "POST", "path": "/v1/chat/completions",
-                "headers": headers, "body_parts": [{"text": body}], **more}
-    body = json.dumps(chat()["json"])
-    kind = {"Content-Type": "application/json"}
-    need(s.status(post({}, body)) == 200, "no type, no origin")
-    need(s.status(post({"Content-Type": "application/json; charset=utf-8"},
-                       body)) == 200, "parameters")
-    for status, headers in (
-            (415, {"Content-Type": "text/plain"}),
-            (415, {"Content-Type": "application/jsonx"}),
-            (415, {**kind, "Content-Encoding": "gzip"}),
-            (415, {"Origin": f"http://127.0.0.1:{s.port}"})):
-        a = s.ask(post(headers, body))
-        need(a.status == status, f"{headers}: {a.status}")
-    [a], c = raw(s, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                 "Content-Type: application/json\r\n\r\n")
-    need(a.status == 411, f"no length: {a.status}")
-    c.close()
-    large = '{"prompt":"' + "x" * 3000 + '"}'
-    a = s.ask(post(kind, large))
-    need(a.status == 413 and code_of(a) == "request_too_large", "--max-body")
-    chunk = f"{len(large):x}\r\n{large}\r\n0\r\n\r\n"
-    [a], c = raw(s, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                 "Content-Type: application/json\r\n"
-                 "Transfer-Encoding: chunked\r\n\r\n" + chunk)
-    need(a.status == 413 and c.closes_within(20), "413 in chunks")
-
-
-SHOWN.add("max-body")
-
-
-def interim(s):
-    body = json.dumps(chat()["json"])
-    c = Connection(s.port, 20)
-    c.send(("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-            "Content-Type: application/json\r\nExpect: 100-continue\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n").encode())
-    need(c.answer().status == 100, "100")
-    c.send(body.encode())
-    need(c.answer().status == 200, "after 100")
-    c.close()
-    c = Connection(s.port, 20)
-    c.send(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n"
-           b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
-    need(c.answer().status == 404, "refused before the body")
-    c.close()
+TESTS.clear()
 
 
 @test("alias", "strict-model", "default-max-tokens", "strict-fields",
@@ -441,20 +175,6 @@ def read_until_closed(connection, begun):
         return None
 
 
-def metric(s, name):
-    for line in s.ask(get("/metrics")).body.decode().splitlines():
-        if line.startswith(name + " "):
-            return float(line.split(" ")[1])
-    raise Fault(f"no metric {name}")
-
-
-def wait_metric(s, name, value):
-    until = time.monotonic() + 30
-    while metric(s, name) != value:
-        need(time.monotonic() < until, f"{name} is not {value}")
-        time.sleep(0.01)
-
-
 def cached_tokens(s, text):
     return s.ask(chat(text)).json()["usage"]["prompt_tokens_details"][
         "cached_tokens"]
@@ -507,7 +227,7 @@ def killed_while_it_writes():
 TESTS.append(killed_while_it_writes)
 
 
-@test("request-timeout", "sse-ping")
+@test("sse-ping")
 def late_requests():
     slow = scripted("x" * 2000, delay_ms=5)
     with Server("--request-timeout", "1s", "--sse-ping", "0", model=slow,
@@ -678,7 +398,8 @@ def what_is_kept():
 @test("drain")
 def signals():
     slow = scripted("x" * 40, delay_ms=20)
-    with Server(model=slow, program=QUERN_TEST) as s:
+    with Server("--header-timeout", "1h", model=slow,
+                program=QUERN_TEST) as s:
         idle = Connection(s.port, 60)
         begun, out = threading.Event(), []
         c = Connection(s.port, 60)
@@ -687,14 +408,22 @@ def signals():
             target=lambda: out.append(read_until_closed(c, begun)))
         thread.start()
         need(begun.wait(30), "no stream")
+        half = Connection(s.port, 60)
+        half.send(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
         s.process.send_signal(signal.SIGTERM)
         s.wait_for("shutting down")
+        try:
+            Connection(s.port, 60).close()
+            raise Fault("connections are still taken")
+        except ConnectionError:
+            pass
         idle.send(request_bytes(s.port, chat()))
         a = idle.answer()
         need(a.status == 503 and code_of(a) == "shutting_down", a.body)
         thread.join()
         need(out[0].events[-1][1] == b"[DONE]", "the stream is cut")
-        s.end(how=None)
+        s.end(how=None)  # also beside half a request, which could go on
+        half.close()
     endless = scripted("x" * 3000, delay_ms=20)
     with Server("--drain", "0s", model=endless, program=QUERN_TEST) as s:
         begun, out = threading.Event(), []
@@ -848,42 +577,6 @@ def activation_for_others():
 TESTS.append(activation_for_others)
 
 
-@test("header-timeout", "body-timeout", "write-timeout")
-def slow_clients():
-    wordy = scripted("x" * 4000)
-    with Server("--header-timeout", "1s", "--body-timeout", "1s",
-                "--write-timeout", "1s", model=wordy,
-                program=QUERN_TEST) as s:
-        c = Connection(s.port, 30)
-        c.send(b"GET /health HT")
-        a = None
-        try:
-            a = c.answer()
-        except Fault:
-            pass
-        need(c.ended and (a is None or a.status == 408), "--header-timeout")
-        c = Connection(s.port, 30)
-        c.send(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-               b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
-        a = c.answer()
-        need(a is not None and a.status == 408 and c.closes_within(20),
-             "--body-timeout")
-        # A client that does not read its stream of a megabyte.
-        c = Connection(s.port, 60)
-        c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        for _ in range(12):
-            c.send(request_bytes(s.port, chat(max_tokens=4000, stream=True,
-                                              logprobs=True,
-                                              top_logprobs=20)))
-        until = time.monotonic() + 60
-        while 'outcome="cancelled"' not in s.ask(get("/metrics")) \
-                .body.decode():
-            need(time.monotonic() < until, "--write-timeout")
-            time.sleep(0.1)
-        c.close()
-        wait_at_rest(s.port, 20)
-
-
 @test("log-format", "log-file", "log-level", "log-content", "trust-proxy",
       "deterministic")
 def logs():
@@ -930,11 +623,6 @@ def logs():
 
 
 # ---- other protocols ----
-
-def post(where, **body):
-    return {"method": "POST", "path": where, "json": body,
-            "headers": {"Content-Type": "application/json"}}
-
 
 @test("pooling")
 def vectors():
@@ -1030,20 +718,10 @@ def main():
         env=environment()).stdout)
     flags = next({f["name"] for f in c["flags"]} for c in listed["commands"]
                  if c["name"] == "serve")
-    bad = 0
-    for name in sorted(flags - SHOWN - SHARED):
+    unshown = sorted(flags - SHOWN - SHARED)
+    for name in unshown:
         print(f"--{name}: no test shows it")
-        bad += 1
-    for function in TESTS:
-        began = time.monotonic()
-        try:
-            function()
-            print(f"{function.__name__}: {time.monotonic() - began:.1f} s")
-        except Exception as error:  # pylint: disable=broad-except
-            bad += 1
-            print(f"FAILED {function.__name__}: {type(error).__name__} "
-                  f"{error}"[:1500])
-    return 1 if bad else 0
+    return 1 if run_all() or unshown else 0
 
 
 sys.exit(main())

@@ -204,6 +204,41 @@ static void check_refused(quern_model *m, const quern_embed_input *input,
     assert_int_equal(made.count, 77);
 }
 
+static bool twice(void *data)
+{
+    return ++*(int *)data <= 2;
+}
+
+/* Between steps the caller may stop; these texts take four. */
+static void test_it_stops_when_asked(void **state)
+{
+    (void)state;
+    char *dir = temp_dir_new(), *path = make(dir, mean, all_modules);
+    quern_model *m = load(path, 8);
+    quern_error error;
+    quern_embeddings made = {0};
+    quern_embed_options options;
+    quern_embed_input inputs[TEXTS];
+    int asked = 0;
+    for (size_t i = 0; i < TEXTS; i++)
+        inputs[i] =
+            (quern_embed_input){.text = texts[i], .size = strlen(texts[i])};
+    quern_embed_options_init(&options);
+    options.go_on = twice;
+    options.data = &asked;
+    assert_int_equal(quern_embed(m, inputs, TEXTS, &options, &made, &error),
+                     QUERN_E_CANCELLED);
+    assert_int_equal(asked, 3);
+    assert_null(made.data);
+    asked = -4;
+    made = embed(m, texts, TEXTS, &options);
+    assert_int_equal(asked, 0);
+    quern_embeddings_free(&made);
+    quern_model_free(m);
+    qn_free(path);
+    temp_dir_remove(dir);
+}
+
 static void test_long_texts(void **state)
 {
     (void)state;
@@ -371,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_a_vector_does_not_depend_on_other_texts),
         cmocka_unit_test(test_files_say_how_vectors_are_made),
         cmocka_unit_test(test_options_win),
+        cmocka_unit_test(test_it_stops_when_asked),
         cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_ids_are_taken_as_they_are),
         cmocka_unit_test(test_what_is_not_understood_is_refused),

@@ -10,9 +10,10 @@
 
 #include <cmocka.h>
 
+/* HTTP/1.0, which needs no Host. */
 static qn_head head_of(const char *target)
 {
-    qn_head head = {.method = QN_STR("POST")};
+    qn_head head = {.method = QN_STR("POST"), .http10 = true};
     qn_head_target(&head, qn_str_of(target));
     return head;
 }
@@ -55,8 +56,20 @@ static void test_length_and_chunks(void **state)
     assert_int_equal(check_one("Content-Length", "-1"), QN_API_BAD_REQUEST);
     assert_int_equal(check_one("Content-Length", "0x10"), QN_API_BAD_REQUEST);
     assert_int_equal(check_one("Content-Length", ""), QN_API_BAD_REQUEST);
-    assert_int_equal(check_one("Content-Length", "99999999999999999999"),
-                     QN_API_BAD_REQUEST);
+    /* What does not fit 64 bits is too large, not malformed. */
+    static const char *const large[] = {"18446744073709551615",
+                                        "18446744073709551616",
+                                        "99999999999999999999999"};
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        head = head_of("/");
+        add(&head, "Content-Length", large[i]);
+        assert_int_equal(check(&head, &f), QN_API_CODES);
+        assert_true(f.length == UINT64_MAX);
+    }
+    head = head_of("/");
+    add(&head, "Content-Length", "18446744073709551614");
+    assert_int_equal(check(&head, &f), QN_API_CODES);
+    assert_true(f.length == UINT64_MAX - 1);
     assert_int_equal(check_one("Transfer-Encoding", "Chunked"), QN_API_CODES);
     assert_int_equal(check_one("Transfer-Encoding", "gzip, chunked"),
                      QN_API_NOT_SUPPORTED);
@@ -87,6 +100,26 @@ static void test_bad_names_and_values(void **state)
     assert_int_equal(check_one("Name", "a\tb \xc3\xa9"), QN_API_CODES);
     qn_head head = head_of("/");
     qn_head_add(&head, QN_STR("Name"), (qn_str){"a\0b", 3});
+    assert_int_equal(check(&head, &f), QN_API_BAD_REQUEST);
+}
+
+static void test_target_and_host(void **state)
+{
+    (void)state;
+    qn_framing f;
+    static const char *const bad[] = {"/a b", " ", "/a?b c", "/a\x01",
+                                      "/a?\x7f"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        qn_head head = head_of(bad[i]);
+        assert_int_equal(check(&head, &f), QN_API_BAD_REQUEST);
+    }
+    qn_head head = head_of("/a?b=%20&\xc3\xa9");
+    assert_int_equal(check(&head, &f), QN_API_CODES);
+    head.http10 = false;
+    assert_int_equal(check(&head, &f), QN_API_BAD_REQUEST);
+    add(&head, "host", "localhost");
+    assert_int_equal(check(&head, &f), QN_API_CODES);
+    add(&head, "Host", "localhost");
     assert_int_equal(check(&head, &f), QN_API_BAD_REQUEST);
 }
 
@@ -163,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_length_and_chunks),
         cmocka_unit_test(test_both_framings_are_refused),
         cmocka_unit_test(test_bad_names_and_values),
+        cmocka_unit_test(test_target_and_host),
         cmocka_unit_test(test_too_many_and_too_long),
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_origins),

@@ -55,6 +55,8 @@ static void test_what_the_model_can_not_take_is_refused(void **state)
         {"{\"prompt\":[[]]}", QN_API_EMPTY_PROMPT, "prompt"},
         {"{\"prompt\":[332]}", QN_API_OUT_OF_RANGE, "prompt"},
         {"{\"prompt\":[[1],[1,-1]]}", QN_API_OUT_OF_RANGE, "prompt[1]"},
+        {FIELD("\"max_tokens\":9223372036854775807"),
+         QN_API_CONTEXT_LENGTH_EXCEEDED, "max_tokens"},
         {FIELD("\"max_tokens\":256"), QN_API_CONTEXT_LENGTH_EXCEEDED,
          "max_tokens"},
         {FIELD("\"suffix\":\"b\""), QN_API_UNSUPPORTED_VALUE, "suffix"},

@@ -71,6 +71,8 @@ static void test_items_are_refused_beside_the_conversation(void **state)
          QN_API_INVALID_TOOL, "input[0].arguments"},
         {FIELD("\"previous_response_id\":\"resp_1\""),
          QN_API_RESPONSE_NOT_FOUND, "previous_response_id"},
+        {FIELD("\"max_output_tokens\":9223372036854775807"),
+         QN_API_CONTEXT_LENGTH_EXCEEDED, "max_output_tokens"},
         {FIELD("\"max_output_tokens\":256"), QN_API_CONTEXT_LENGTH_EXCEEDED,
          "max_output_tokens"},
     };
