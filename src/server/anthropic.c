@@ -371,12 +371,13 @@ static int by_tokens(const void *a, const void *b)
     return (x->tokens > y->tokens) - (x->tokens < y->tokens);
 }
 
-/* The pins of the blocks, in ascending order; those at one place are one. */
+/* The pins of the blocks beside the `found` marks that are there, in ascending
+ * order; those at one place are one.  *pinned: how far the last pin goes. */
 static size_t find_pins(renderer *re, const qn_prompt *prompt,
-                        quern_checkpoint *out)
+                        quern_checkpoint *out, size_t found, size_t *pinned)
 {
     const qn_anthropic *a = re->call->extra;
-    size_t found = 0, kept = 0;
+    size_t kept = 0;
     for (size_t i = 0; i < a->block_count; i++) {
         if (!a->blocks[i].pin_seconds)
             continue;
@@ -385,6 +386,7 @@ static size_t find_pins(renderer *re, const qn_prompt *prompt,
             n = common_tokens(re, i + 1, true, prompt);
         if (n)
             out[found++] = (quern_checkpoint){n, a->blocks[i].pin_seconds};
+        *pinned = n > *pinned ? n : *pinned;
     }
     if (found)
         qsort(out, found, sizeof *out, by_tokens);
@@ -408,14 +410,16 @@ static bool add_pins(renderer *re, const qn_prompt *prompt, qn_api_error *error)
     quern_model_prefixes((quern_model *)re->model, &kept);
     if (!a->pins || call->no_cache || !kept.limit)
         return true;
+    size_t marks = request->checkpoint_count, pinned = 0;
     quern_checkpoint *pins =
-        qn_arena_alloc(&call->arena, a->pins * sizeof *pins);
+        qn_arena_alloc(&call->arena, (marks + a->pins) * sizeof *pins);
     if (!pins)
         return qn_api_fail_memory(error);
+    if (marks)
+        memcpy(pins, request->checkpoints, marks * sizeof *pins);
     request->checkpoints = pins;
-    request->checkpoint_count = find_pins(re, prompt, pins);
-    if (request->checkpoint_count)
-        a->pinned_tokens = (int64_t)pins[request->checkpoint_count - 1].tokens;
+    request->checkpoint_count = find_pins(re, prompt, pins, marks, &pinned);
+    a->pinned_tokens = (int64_t)pinned;
     return true;
 }
 

@@ -51,8 +51,10 @@ bool qn_keep_ids(qn_api_call *call, qn_prompt *out, int32_t *ids, size_t count,
 bool qn_prompt_of_text(qn_api_call *call, qn_prompt *out,
                        const quern_model *model, qn_str text,
                        qn_api_error *error);
-/* The tokens of a conversation.  Where it pays, they are kept up to what asks
- * for an answer: the next turn does not have that. */
+/* The tokens of a conversation.  Where caches can't go back they are kept at
+ * the ends of instructions and of messages, QN_TURN_MARKS lengths at most: what
+ * follows there is another thing in the next turn. */
+enum { QN_TURN_MARKS = 3 };
 bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
                        const quern_model *model, const quern_chat *chat,
                        qn_api_error *error);

@@ -43,31 +43,99 @@ bool qn_prompt_of_text(qn_api_call *call, qn_prompt *out,
     return true;
 }
 
-/* A checkpoint where the messages end. */
+/* ---- checkpoints ---- */
+
+/* Of the prompt's tokens, how many the first `count` messages begin with, by
+ * themselves or in front of an empty question; 0: the template refuses that. */
+static size_t common_tokens(const quern_model *model, const quern_chat *chat,
+                            const qn_json *messages, size_t count, bool asks,
+                            const qn_prompt *prompt)
+{
+    qn_buf text = QN_BUF_INIT;
+    qn_json_writer w;
+    qn_json_write_begin(&w, &text);
+    qn_json_write_array(&w);
+    for (size_t i = 0; i < count; i++)
+        qn_json_write_value(&w, &messages->items[i]);
+    if (asks) {
+        qn_json_write_object(&w);
+        qn_json_pair_text(&w, "role", "user");
+        qn_json_pair_text(&w, "content", "");
+        qn_json_write_object_end(&w);
+    }
+    qn_json_write_array_end(&w);
+    quern_chat part = *chat;
+    int32_t *ids = NULL;
+    size_t size = 0, same = 0;
+    part.messages = text.data;
+    part.add_generation_prompt = part.continue_final_message = false;
+    if (!qn_buf_status(&text) &&
+        !quern_render_ids(model, &part, &ids, &size, NULL))
+        while (same < size && same < prompt->count &&
+               ids[same] == prompt->ids[same])
+            same++;
+    quern_free(ids);
+    qn_buf_free(&text);
+    return same;
+}
+
+static bool is_system(const qn_json *message)
+{
+    qn_str role = {"", 0};
+    qn_json_as_str(qn_json_get(message, "role"), &role);
+    return qn_str_is(role, "system") || qn_str_is(role, "developer");
+}
+
+/* Where the next prompt of a conversation goes another way than this one: the
+ * instructions end (another conversation), the last message begins (it is asked
+ * anew), the messages end (the next turn, which has no prompt for an answer and
+ * perhaps not what was thought).  Other boundaries were the last ones in
+ * earlier turns. */
+static size_t find_marks(const quern_model *model, const quern_chat *chat,
+                         const qn_json *messages, const qn_prompt *prompt,
+                         quern_checkpoint out[QN_TURN_MARKS])
+{
+    size_t all = messages->count, system = 0, made = 0, before = 0;
+    while (system < all && is_system(&messages->items[system]))
+        system++;
+    const size_t ends[QN_TURN_MARKS] = {system < all ? system : 0, all - 1,
+                                        chat->continue_final_message ? 0 : all};
+    for (int i = 0; i < QN_TURN_MARKS; i++) {
+        size_t n = 0;
+        if (ends[i] && (!i || ends[i] != ends[i - 1]))
+            n = common_tokens(model, chat, messages, ends[i], false, prompt);
+        if (ends[i] && !n && ends[i] < all)
+            n = common_tokens(model, chat, messages, ends[i], true, prompt);
+        if (n <= before)
+            continue;
+        out[made++] = (quern_checkpoint){.tokens = n};
+        before = n;
+    }
+    return made;
+}
+
 static bool mark_turn(qn_api_call *call, qn_prompt *prompt,
                       const quern_model *model, const quern_chat *chat,
                       qn_api_error *error)
 {
     quern_info info;
-    quern_chat messages = *chat;
-    int32_t *ids;
-    size_t count, n = 0;
+    quern_prefix_stats kept;
+    qn_json_doc *doc = NULL;
     quern_model_info(model, &info);
-    messages.add_generation_prompt = false;
-    /* A template may refuse that: nothing is kept then. */
-    if (!info.forgets || !chat->add_generation_prompt ||
-        quern_render_ids(model, &messages, &ids, &count, NULL))
+    /* It changes nothing of the model. */
+    quern_model_prefixes((quern_model *)(uintptr_t)model, &kept);
+    if (!info.forgets || !kept.limit || call->no_cache ||
+        qn_json_parse(&doc, qn_str_of(chat->messages), 0))
         return true;
-    while (n < count && n < prompt->count && ids[n] == prompt->ids[n])
-        n++;
-    quern_free(ids);
-    quern_checkpoint *at = qn_arena_alloc(&call->arena, sizeof *at);
-    if (!at)
-        return qn_api_fail_memory(error);
-    *at = (quern_checkpoint){.tokens = n};
-    prompt->checkpoints = at;
-    prompt->checkpoint_count = n > 0;
-    return true;
+    const qn_json *messages = qn_json_root(doc);
+    quern_checkpoint *marks =
+        qn_arena_alloc(&call->arena, QN_TURN_MARKS * sizeof *marks);
+    prompt->checkpoints = marks;
+    if (marks && messages->type == QN_JSON_T_ARRAY && messages->count)
+        prompt->checkpoint_count =
+            find_marks(model, chat, messages, prompt, marks);
+    qn_json_doc_free(doc);
+    return marks ? true : qn_api_fail_memory(error);
 }
 
 bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,

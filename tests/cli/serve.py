@@ -6,11 +6,14 @@ A flag of serve that no test here and in serve_http.py names fails.
 """
 
 import json
+import math
 import os
+import random
 import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -365,6 +368,111 @@ def kept_prompts_make_nobody_wait():
         need(metric(s, 'quern_prefix_evictions_total{tier="memory"}') == 4,
              "nothing goes")
         need(metric(s, "quern_kv_bytes_used") == 0, "rows that are over")
+
+
+def family_model(name):
+    """A tiny model of a family of tests/vectors/models with the tokenizer and
+    template of the tiny one; its weights are drawn."""
+    source = os.path.join(ROOT, "tests/vectors/models", name)
+    folder = path(f"{name}-{len(os.listdir(SCRATCH))}")
+    os.mkdir(folder)
+    with open(os.path.join(source, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    config.update(vocab_size=332, max_position_embeddings=4096,
+                  eos_token_id=324)
+    with open(os.path.join(source, "tensors.json"), encoding="utf-8") as file:
+        tensors = json.load(file)["tensors"]
+    draw, header, data = random.Random(name), {}, bytearray()
+    for tensor, _, shape, rule in tensors:
+        shape = [332 if n == 300 else n for n in shape]
+        need(rule[0] == "floats", rule)
+        begin_at = len(data)
+        data += struct.pack(f"<{math.prod(shape)}f", *(
+            draw.randrange(-128, 128) * 2.0 ** rule[1] + rule[2]
+            for _ in range(math.prod(shape))))
+        header[tensor] = {"dtype": "F32", "shape": shape,
+                          "data_offsets": [begin_at, len(data)]}
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+    with open(os.path.join(folder, "config.json"), "w",
+              encoding="utf-8") as file:
+        json.dump(config, file)
+    for other in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(TINY, other), folder)
+    return folder
+
+
+# As templates that leave thoughts of earlier turns out, and begin an answer
+# with them.
+THINKING = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content.split('</think>')[-1] }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}"""
+# Takes no instructions by themselves, and puts them into the first question.
+STRICT = """{% if messages[0].role == 'system' %}{% set first = messages[0]\
+.content + '\n\n' %}{% set rest = messages[1:] %}{% else %}{% set first = '' \
+%}{% set rest = messages %}{% endif %}{% if not rest %}{{ raise_exception(\
+'no question') }}{% endif %}{% for m in rest %}<|im_start|>{{ m.role }}
+{{ first if loop.first else '' }}{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}""".replace("\\\n", "")
+
+
+def talk(s, turns, **more):
+    roles = ("user", "assistant")
+    messages = [{"role": "system", "content": "Speak of ships. " * 6}]
+    messages += [{"role": roles[i % 2], "content": text}
+                 for i, text in enumerate(turns)]
+    request = chat(max_tokens=150, **more)
+    request["json"].update(messages=messages)
+    a = s.ask(request)
+    need(a.status == 200, a.body)
+    usage = a.json()["usage"]
+    # The tokens of the messages, without what asks for an answer.
+    rendered = s.ask({"method": "POST", "path": "/v1/apply-template",
+                      "json": {"messages": messages,
+                               "add_generation_prompt": False},
+                      "headers": {"Content-Type": "application/json"}})
+    need(rendered.status == 200, rendered.body)
+    counted = s.ask({"method": "POST", "path": "/v1/tokenize",
+                     "json": {"content": rendered.json()["prompt"],
+                              "add_special": False, "parse_special": True},
+                     "headers": {"Content-Type": "application/json"}})
+    need(counted.status == 200, counted.body)
+    return (usage["prompt_tokens_details"]["cached_tokens"],
+            len(counted.json()["tokens"]), a.json()["choices"][0]["message"])
+
+
+@test("chat-template")
+def the_next_turn_has_the_messages_of_this_one():
+    """Also where a cache can't go back: windows and recurrent layers."""
+    for family in ("gemma3", "qwen3-5", "mistral-window"):
+        model = family_model(family)
+        for template in (THINKING, STRICT):
+            name = path("template")
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(template)
+            flags = ("--chat-template", name)
+            with Server(*flags, model=model) as s, \
+                    Server(*flags, "--prefix-cache", "0", model=model) as bare:
+                first = ["Tell me of the old ones. " * 3]
+                turns = [first, first + ["They were slow.", "And the new?"],
+                         first + ["They were slow.", "And those of war? "],
+                         ["Another conversation."]]
+                found = [talk(s, t) for t in turns]
+                for t, (_, _, message) in zip(turns, found):
+                    need(message == talk(bare, t)[2], f"{family}: {t}")
+                sizes = [size for _, size, _ in found]
+                cached = [n for n, _, _ in found]
+                text = f"{family}: {cached} of {sizes}"
+                need(cached[0] == 0, text)
+                need(cached[1] >= sizes[0], text)
+                # The last message is asked anew: what is before it.
+                need(cached[2] > cached[1], text)
+                # The instructions alone.
+                need(cached[3] > 40, text)
 
 
 @test("prefix-cache", "shared-cache", "prefill-chunk", "max-step-ms",

@@ -757,6 +757,7 @@ static void test_turns_are_kept_where_caches_forget(void **state)
     quern_model *model = NULL;
     quern_options_init(&options);
     options.max_kv_size = 64;
+    options.prefix_cache = 1 << 20;
     assert_int_equal(
         quern_model_load(&model, QN_TEST_VECTORS "/cases/fixtures/models/tiny",
                          &options, &error),
