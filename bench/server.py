@@ -14,7 +14,8 @@ round is taken before the median.
             server has kept
   overhead  the time of a streamed request, read by a client that does nothing
             else, beside what `quern bench` takes for as many tokens of prompt
-            and answer right before and after
+            and answer right before and after; once more with a thread less
+            each, so that the client has a processor of its own
   memory    the most bytes that the server had resident, over the round
 
 Exit codes: 0; 1 a server failed; 2 usage; 3 no such file.  A target that is
@@ -170,6 +171,20 @@ def overhead(args, server, seed):
             "overhead": found["request_s_median"] / alone - 1}
 
 
+def overhead_beside(args, folder, seed):
+    """The same where the client has a processor of its own: what the server
+    itself takes, without what clients take from it on the same machine."""
+    if args.threads < 2:
+        return None
+    fewer = argparse.Namespace(**{**vars(args), "threads": args.threads - 1})
+    server = Server(fewer, "quern", folder)
+    try:
+        server.wait()
+        return overhead(fewer, server, seed)
+    finally:
+        server.stop()
+
+
 def prefix(args, server, seed):
     """The first request pays for the prefix; those behind it are counted."""
     how = {"clients": 1, "prompt_words": 8, "prefix_words": 500}
@@ -205,6 +220,9 @@ def run_round(args, names, number, folder):
     finally:
         for server in servers:
             results[server.name]["memory"] = {"bytes": server.stop()}
+    say(f"round {number + 1}: quern, a thread less")
+    results["quern"]["overhead beside"] = overhead_beside(
+        args, folder, f"{number}/beside")
     return results
 
 

@@ -32,6 +32,8 @@ check "the same for llama-server" grep -q "^llama -m $scratch/model.gguf .*\
 check "as many requests" [ "$(grep -c '^quern [0-9]* [0-9]* None' "$FAKE_LOG")" \
     -eq "$(grep -c '^llama [0-9]' "$FAKE_LOG")" ]
 check "a prefix of 500 words" grep -q "^llama 500 8 None" "$FAKE_LOG"
+check "overhead: once more with a thread less" grep -q "^quern serve \
+$scratch/model.gguf --port [0-9]* --threads 2 --ctx 2048" "$FAKE_LOG"
 check "overhead: nothing is kept" grep -q "^quern 47 64 False" "$FAKE_LOG"
 check "rows for each number of clients" \
     [ "$(grep -c '^| tokens/s, [13] clients' "$scratch/document")" -eq 2 ]
@@ -55,8 +57,11 @@ def server(rate, first, start, size):
     load = {"tokens_per_s": rate, "ttft_ms_p50": first, "gap_ms_p50": 5}
     return {"start": {"seconds": start}, "load 1": load, "load 8": load,
             "prefix": load, "memory": {"bytes": size}}
-quern = {**server(150, 30, .31, 130e6), "overhead":
-         {"overhead": .02, "request_s": 1.02, "bench_s": 1, "prompt": 90}}
+def over(share):
+    return {"overhead": share, "request_s": 1 + share, "bench_s": 1,
+            "prompt": 90}
+quern = {**server(150, 30, .31, 130e6), "overhead": over(.02),
+         "overhead beside": over(.005)}
 print(json.dumps({
     "quick": False, "date": "d", "commit": "c", "seconds": 9, "others": 0.5,
     "rounds": [{"quern": quern, "llama": server(rate, 60, 1, 200e6)}
@@ -84,6 +89,8 @@ check "bytes" line "| resident, MB | 130 | 200 | 0.65 | 0.65 to 0.65 |\
  at most 0.60 | **MISSED** |"
 check "start" grep -q "| 0.31 | at most 0.30 | \*\*MISSED\*\* |" "$scratch/out"
 check "overhead" grep -q "| 2.0 | at most 3.0 | met |" "$scratch/out"
+check "overhead with a thread less: no target" \
+    grep -q "a thread less.* | 0.5 |  |  | 90 tokens" "$scratch/out"
 check "how many" line "4 of 8 targets met."
 check "not quiet" grep -qF "**not quiet**" "$scratch/out"
 check "what is not measured" line "Not measured: it is not there."
