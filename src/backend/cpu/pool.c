@@ -206,6 +206,9 @@ static unsigned await_epoch(unsigned seen, int worker, fetch *ahead)
             if (!fetch_some(ahead, worker))
                 QN_PAUSE();
         }
+        /* Who must run here, such as a server's thread with the last token,
+         * does so in the gap, not in the next region, for which all wait. */
+        sched_yield();
     }
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.sleepers, 1);
