@@ -14,6 +14,7 @@
 typedef struct choice {
     qn_logprobs logprobs;
     int64_t cached; /* prompt tokens, for return_progress */
+    bool started;
 } choice;
 
 typedef struct state {
@@ -134,6 +135,9 @@ static void write_progress(qn_api_stream *s, size_t index,
 static void write_start(qn_api_stream *s, size_t index, qn_buf *out)
 {
     state *st = s->state;
+    if (st->choices[index].started)
+        return;
+    st->choices[index].started = true;
     qn_str echo = st->chat ? (qn_str){0} : qn_completions_echo(s->call, index);
     if (!st->chat && !echo.size)
         return;
@@ -146,6 +150,14 @@ static void write_start(qn_api_stream *s, size_t index, qn_buf *out)
         qn_json_quote(out, echo);
     }
     end_choice(s, index, NULL, out);
+}
+
+/* All answers to a prompt start before the first one goes on. */
+static void write_starts(qn_api_stream *s, size_t index, qn_buf *out)
+{
+    size_t n = (size_t)s->call->n, first = index - index % n;
+    for (size_t i = first; i < first + n; i++)
+        write_start(s, i, out);
 }
 
 static void write_text(qn_api_stream *s, size_t index, const quern_event *event,
@@ -195,7 +207,7 @@ void qn_openai_event(qn_api_stream *s, size_t index, const quern_event *event,
     switch (event->type) {
     case QUERN_EVENT_START:
         st->choices[index].cached = event->done;
-        write_start(s, index, out);
+        write_starts(s, index, out);
         write_progress(s, index, event, elapsed_ms, out);
         break;
     case QUERN_EVENT_PROMPT:

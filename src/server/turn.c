@@ -237,16 +237,22 @@ static void note_tokens(qn_turn *t, row *r)
     r->last = now;
 }
 
-static void note_result(qn_turn *t, const quern_result *r)
+/* As in an answer's usage, the answers to a prompt have one prompt. */
+static void note_prompt(qn_turn *t, const quern_result *r)
 {
     uint64_t *counters = t->s->metrics.counters;
     counters[QN_COUNTER_PROMPT_TOKENS] += (uint64_t)r->prompt_tokens;
     counters[QN_COUNTER_CACHED_TOKENS] += (uint64_t)r->cached_tokens;
+    t->prompt += r->prompt_tokens;
+    t->cached += r->cached_tokens;
+}
+
+static void note_result(qn_turn *t, const quern_result *r)
+{
+    uint64_t *counters = t->s->metrics.counters;
     counters[QN_COUNTER_COMPLETION_TOKENS] += (uint64_t)r->completion_tokens;
     counters[QN_COUNTER_SPEC_DRAFTED] += (uint64_t)r->drafted;
     counters[QN_COUNTER_SPEC_ACCEPTED] += (uint64_t)r->accepted;
-    t->prompt += r->prompt_tokens;
-    t->cached += r->cached_tokens;
     t->completion += r->completion_tokens;
     t->drafted += r->drafted;
     t->accepted += r->accepted;
@@ -265,6 +271,8 @@ static void end_row(qn_turn *t, row *r)
     t->done++;
     s->rows--;
     s->kv_used -= r->kv;
+    if ((size_t)(r - t->rows) % (size_t)t->call.n == 0)
+        note_prompt(t, &r->result);
     note_result(t, &r->result);
     int64_t served = r->result.prompt_tokens - r->result.cached_tokens +
                      r->result.completion_tokens;

@@ -183,6 +183,49 @@ def cached_tokens(s, text):
         "cached_tokens"]
 
 
+@test()
+def numbers_add_up():
+    """What /metrics and the log count is what answers say."""
+    def used(answer):
+        u = answer.json()["usage"]
+        if "prompt_tokens" in u:
+            return (u["prompt_tokens"], u["completion_tokens"],
+                    u["prompt_tokens_details"]["cached_tokens"])
+        read = u.get("cache_read_input_tokens")
+        if read is None:
+            read = u["input_tokens_details"]["cached_tokens"]
+            return u["input_tokens"], u["output_tokens"], read
+        return (u["input_tokens"] + read + u["cache_creation_input_tokens"],
+                u["output_tokens"], read)
+    user = [{"role": "user", "content": "x"}]
+    with Server() as s:
+        sums = [0, 0, 0]
+        for _ in range(2):
+            for request in (
+                    chat("word " * 20, 5), chat("word " * 20, 5, n=3),
+                    post("/v1/completions", prompt=["a b", "c"], n=2,
+                         max_tokens=3),
+                    post("/v1/messages", messages=user, max_tokens=3),
+                    post("/v1/responses", input="x", max_output_tokens=3)):
+                sums = [a + b for a, b in zip(sums, used(s.ask(request)))]
+            for request, status in ((chat(max_tokens=0), 400),
+                                    (get("/nothing"), 404)):
+                need(s.status(request) == status, request)
+        found = [metric(s, f"quern_{kind}_tokens_total")
+                 for kind in ("prompt", "completion", "cached")]
+        need(found == sums, f"{found} are counted, {sums} were said")
+        # A request is counted when it is over, which is behind its answer.
+        for route, status, outcome, n in (
+                ("chat", 200, "ok", 4), ("completions", 200, "ok", 2),
+                ("messages", 200, "ok", 2), ("responses", 200, "ok", 2),
+                ("chat", 400, "error", 2), ("other", 404, "error", 2)):
+            wait_metric(s, f'quern_requests_total{{route="{route}",'
+                           f'status="{status}",outcome="{outcome}"}}', n)
+        logged = [[int(v) for v in re.findall(f" {kind}=(\\d+) ", s.errors())]
+                  for kind in ("prompt", "completion", "cached")]
+        need([sum(v) for v in logged] == sums, f"{logged} are logged")
+
+
 @test("prefix-disk", "prefix-disk-limit")
 def kept_on_the_disk():
     folder, text = path("kept"), "word " * 40

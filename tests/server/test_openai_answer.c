@@ -288,6 +288,8 @@ static void test_usage_and_progress_come_when_asked_for(void **state)
     check_bytes(&out,
                 CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\","
                       "\"content\":\"\"}" NO_END ",\"usage\":null}\n\n" CHUNK
+                      "{\"index\":1,\"delta\":{\"role\":\"assistant\","
+                      "\"content\":\"\"}" NO_END ",\"usage\":null}\n\n" CHUNK
                       "],\"prompt_progress\":{\"total\":9,\"cached\":4,"
                       "\"processed\":4,\"time_ms\":12.346},\"usage\":null}"
                       "\n\n",
@@ -295,10 +297,7 @@ static void test_usage_and_progress_come_when_asked_for(void **state)
     /* The second answer's prompt is the first one's. */
     start.done = 8;
     tell(&s, p, 1, start, &out);
-    check_bytes(&out,
-                CHUNK "{\"index\":1,\"delta\":{\"role\":\"assistant\","
-                      "\"content\":\"\"}" NO_END ",\"usage\":null}\n\n",
-                chat_id);
+    check_bytes(&out, "", chat_id);
     tell(&s, p, 0,
          (quern_event){.type = QUERN_EVENT_PROMPT, .done = 9, .total = 9},
          &out);
