@@ -380,6 +380,7 @@ typedef struct quern_info {
     bool forgets;
     int64_t max_ctx;       /* what the model allows */
     int64_t ctx;           /* what this load allows */
+    int32_t prefill_chunk; /* tokens of a prompt that a step takes */
     uint64_t parameters;   /* values in all weights */
     uint64_t weight_bytes; /* as they are held */
     double bits_per_weight;

@@ -263,6 +263,7 @@ typedef struct batch {
     bool (*go_on)(void *data);
     void *data;
     float *out;
+    double seconds; /* that it took */
 } batch;
 
 static void pool(const batch *b, const float *hidden, int tokens, float *out)
@@ -305,13 +306,16 @@ static qn_status gather(const batch *b, int32_t **ids, qn_kv_rows **rows)
         (*rows)[i].count = (int)count;
         if (!qn_model_is_encoder(b->m->model))
             status = qn_kv_cache_new(&(*rows)[i].cache, &shape);
+        if (!status && (*rows)[i].cache)
+            qn_kv_cache_admit((*rows)[i].cache, (int)count);
     }
     return status;
 }
 
 static qn_status compute(void *data)
 {
-    const batch *b = data;
+    batch *b = data;
+    double begin = qn_now();
     int32_t *ids = NULL;
     qn_kv_rows *rows = NULL;
     mlx_array hidden = {NULL};
@@ -331,27 +335,47 @@ static qn_status compute(void *data)
         qn_kv_cache_free(rows[i].cache);
     qn_free(rows);
     qn_free(ids);
+    b->seconds = qn_now() - begin;
     return status;
+}
+
+/* Tokens of a step, so that who decodes beside it waits no longer than for a
+ * piece of a prompt. */
+static int step_tokens(const quern_model *m, double token_seconds)
+{
+    enum { LEAST = 16, UNKNOWN = 64 };
+    double most = m->scheduler.step_seconds;
+    int chunk = m->prefill_chunk, tokens = UNKNOWN;
+    if (most <= 0)
+        return chunk;
+    if (token_seconds > 0 && most / token_seconds >= chunk)
+        return chunk;
+    if (token_seconds > 0)
+        tokens = (int)(most / token_seconds);
+    tokens = tokens < LEAST ? LEAST : tokens;
+    return tokens < chunk ? tokens : chunk;
 }
 
 /* Texts in their order, as many in a step as its tokens allow, at least one. */
 static qn_status compute_all(batch all)
 {
     size_t first = 0;
+    double token_seconds = 0;
     qn_status status = QN_OK;
     while (first < all.count && !status) {
         if (all.go_on && !all.go_on(all.data))
             return qn_fail(QN_E_CANCELLED, "cancelled");
         size_t end = first + 1;
         int tokens = all.pieces[first].count;
-        while (end < all.count &&
-               tokens + all.pieces[end].count <= all.m->prefill_chunk)
+        int most = step_tokens(all.m, token_seconds);
+        while (end < all.count && tokens + all.pieces[end].count <= most)
             tokens += all.pieces[end++].count;
         batch part = all;
         part.pieces += first;
         part.count = end - first;
         part.out += first * (size_t)all.dim;
         status = qn_scheduler_call(&all.m->scheduler, compute, &part);
+        token_seconds = part.seconds / tokens;
         first = end;
     }
     return status;

@@ -800,6 +800,7 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .bits_per_weight = sums->parameters ? 8.0 * (double)sums->bytes /
                                                   (double)sums->parameters
                                             : 0,
+        .prefill_chunk = m->prefill_chunk,
         .kv_bytes_per_token = qn_kv_token_bytes(&m->kv),
         .tensors = m->tensors,
         .load_seconds = m->load_seconds,

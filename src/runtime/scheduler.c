@@ -143,9 +143,10 @@ static void end_all(qn_row *dropped)
     }
 }
 
+/* One after the other, but no more than one while rows wait for their step. */
 static void run_calls(qn_scheduler *s)
 {
-    while (s->calls) {
+    for (bool more = true; s->calls && more; more = !s->count) {
         qn_call *call = s->calls;
         s->calls = call->next;
         pthread_mutex_unlock(&s->lock);

@@ -568,7 +568,7 @@ static qn_status set_up(qn_server *s)
     if (!status)
         status = qn_workers_new(&s->workers, WORKERS);
     if (!status)
-        status = qn_workers_new(&s->embedders, WORKERS);
+        status = qn_workers_new(&s->embedders, s->config.parallel);
     if (!status)
         status = qn_loop_new(&s->loop);
     if (!status)

@@ -17,7 +17,7 @@ typedef enum turn_state {
     TURN_OVER /* the reply is made, or nobody waits for it */
 } turn_state;
 
-/* One request of a call. */
+/* One request of a call; embeddings are one that has no job. */
 typedef struct row {
     quern_job *job; /* NULL: not begun, or done */
     bool done;
@@ -48,6 +48,11 @@ typedef struct qn_turn {
     /* What the worker makes of it is of no use any more: its client is gone, or
      * has got another answer. */
     atomic_bool unwanted;
+    /* Vectors: the worker's until `embedded`. */
+    atomic_bool embedded;
+    uint64_t kv; /* reserved */
+    qn_api_error cause;
+    int64_t tokens;
     qn_buf made;  /* the reply, of calls that need no turn */
     qn_buf space; /* whose prompts are kept together */
 
@@ -97,6 +102,28 @@ static size_t in_flight(const qn_turn *t)
     return t->begun - t->done;
 }
 
+static bool is_embedding(const qn_turn *t)
+{
+    return t->call.kind == QN_API_EMBED;
+}
+
+/* Before its first row begins, and after the last that was begun has ended. */
+static void begin_turn(qn_turn *t)
+{
+    if (in_flight(t))
+        return;
+    t->s->running++;
+    qn_queue_begin(&t->s->queue, t->place.lane);
+}
+
+static void end_turn(qn_turn *t)
+{
+    if (in_flight(t))
+        return;
+    t->s->running--;
+    qn_queue_end(&t->s->queue, t->place.lane);
+}
+
 static void free_turn(qn_turn *t)
 {
     qn_server *s = t->s;
@@ -123,10 +150,9 @@ static void free_turn(qn_turn *t)
  * end. */
 static void give_up(qn_turn *t)
 {
-    if (t->state == TURN_READING) {
-        atomic_store(&t->unwanted, true);
+    atomic_store(&t->unwanted, true);
+    if (t->state == TURN_READING)
         return; /* the worker hands it back first */
-    }
     leave_queue(t);
     t->state = TURN_OVER;
     for (size_t i = 0; t->rows && i < t->call.count; i++)
@@ -277,10 +303,7 @@ static void end_row(qn_turn *t, row *r)
     int64_t served = r->result.prompt_tokens - r->result.cached_tokens +
                      r->result.completion_tokens;
     qn_queue_charge(&s->queue, t->place.lane, (uint64_t)served);
-    if (!in_flight(t)) {
-        s->running--;
-        qn_queue_end(&s->queue, t->place.lane);
-    }
+    end_turn(t);
     if (status && t->state == TURN_RUNNING) {
         qn_api_fail_runtime(&t->error, &error);
         fail(t);
@@ -372,10 +395,7 @@ static void begin_rows(qn_turn *t)
         fail(t);
         return;
     }
-    if (!in_flight(t)) {
-        s->running++;
-        qn_queue_begin(&s->queue, t->place.lane);
-    }
+    begin_turn(t);
     for (size_t i = 0; i < n; i++, t->begun++) {
         t->rows[t->begun].job = jobs[i];
         t->rows[t->begun].kv = kv_of(s, request);
@@ -391,34 +411,7 @@ static void begin_to_run(qn_turn *t)
     qn_metrics_time(&t->s->metrics, QN_TIMING_QUEUE, t->queued);
 }
 
-/* Whether the next answers of a turn can begin; more at once than there is room
- * for begin alone. */
-static bool has_place(const qn_turn *t)
-{
-    const qn_server *s = t->s;
-    size_t n = (size_t)t->call.n;
-    return !s->rows || (s->rows + n <= (size_t)s->config.parallel &&
-                        n * kv_of(s, &t->call.requests[t->begun]) <=
-                            s->config.kv_budget - s->kv_used);
-}
-
-/* Begins rows as long as there is room for the turn that is next.  Nobody
- * passes it, so that one that needs much is not kept waiting by those that need
- * little. */
-static void pump(qn_server *s)
-{
-    qn_turn *t;
-    while ((t = (qn_turn *)qn_queue_next(&s->queue, 0)) && has_place(t)) {
-        if (t->state == TURN_WAITING)
-            begin_to_run(t);
-        begin_rows(t);
-        if (t->state == TURN_OVER || t->begun == t->call.count)
-            qn_queue_remove(&s->queue, &t->place);
-        settle(t);
-    }
-}
-
-/* ---- reading ---- */
+/* ---- embeddings ---- */
 
 static bool is_wanted(void *data)
 {
@@ -437,13 +430,108 @@ static void embed(qn_work *work)
     call->embed.data = t;
     t->good = !quern_embed(t->s->model, call->inputs, call->input_count,
                            &call->embed, &made, &error);
+    t->tokens = made.tokens;
     if (t->good)
         t->route->protocol->embeddings(&t->made, call, &t->head, &made);
     else
-        qn_embeddings_fail(&t->error, &error);
+        qn_embeddings_fail(&t->cause, &error);
     quern_embeddings_free(&made);
+    atomic_store(&t->embedded, true);
     qn_loop_post(t->s->loop, &t->task);
 }
+
+/* A text has no more tokens than bytes and special ones; one step has the
+ * tokens of the longest text, or of several that make no more than a chunk. */
+static uint64_t embed_kv(const qn_server *s, const qn_api_call *call)
+{
+    enum { SPECIAL = 2 };
+    const char *query = call->embed.instruction;
+    size_t all = 0, longest = (size_t)s->info.prefill_chunk;
+    for (size_t i = 0; i < call->input_count; i++) {
+        const quern_embed_input *x = &call->inputs[i];
+        size_t size = x->text ? x->size + SPECIAL : x->id_count;
+        size += query ? strlen(query) : 0;
+        all += size;
+        longest = size > longest ? size : longest;
+    }
+    all = all < longest ? all : longest;
+    all = all < (size_t)s->info.ctx ? all : (size_t)s->info.ctx;
+    uint64_t kv = s->info.encoder
+                      ? 0
+                      : quern_model_kv_bytes(s->model, (int64_t)all, false);
+    return kv < s->config.kv_budget ? kv : s->config.kv_budget;
+}
+
+static void begin_embedding(qn_turn *t)
+{
+    qn_server *s = t->s;
+    t->work.run = embed;
+    if (qn_workers_add(s->embedders, &t->work)) {
+        qn_api_fail_memory(&t->error);
+        fail(t);
+        return;
+    }
+    begin_turn(t);
+    t->begun = 1;
+    s->rows++;
+    s->kv_used += t->kv;
+}
+
+/* Its thread has handed it back. */
+static void end_embedding(qn_turn *t)
+{
+    qn_server *s = t->s;
+    t->done = 1;
+    s->rows--;
+    s->kv_used -= t->kv;
+    t->prompt = t->tokens;
+    s->metrics.counters[QN_COUNTER_PROMPT_TOKENS] += (uint64_t)t->tokens;
+    qn_queue_charge(&s->queue, t->place.lane, (uint64_t)t->tokens);
+    end_turn(t);
+    if (t->state == TURN_RUNNING && t->good) {
+        reply(t, &t->made);
+    } else if (t->state == TURN_RUNNING) {
+        t->error = t->cause;
+        fail(t);
+    }
+    settle(t);
+    pump(s);
+}
+
+/* ---- whose turn it is ---- */
+
+/* Whether the next answers of a turn can begin; more at once than there is room
+ * for begin alone. */
+static bool has_place(const qn_turn *t)
+{
+    const qn_server *s = t->s;
+    size_t n = (size_t)t->call.n;
+    uint64_t kv =
+        is_embedding(t) ? t->kv : n * kv_of(s, &t->call.requests[t->begun]);
+    return !s->rows || (s->rows + n <= (size_t)s->config.parallel &&
+                        kv <= s->config.kv_budget - s->kv_used);
+}
+
+/* Begins rows as long as there is room for the turn that is next.  Nobody
+ * passes it, so that one that needs much is not kept waiting by those that need
+ * little. */
+static void pump(qn_server *s)
+{
+    qn_turn *t;
+    while ((t = (qn_turn *)qn_queue_next(&s->queue, 0)) && has_place(t)) {
+        if (t->state == TURN_WAITING)
+            begin_to_run(t);
+        if (is_embedding(t))
+            begin_embedding(t);
+        else
+            begin_rows(t);
+        if (t->state == TURN_OVER || t->begun >= t->call.count)
+            qn_queue_remove(&s->queue, &t->place);
+        settle(t);
+    }
+}
+
+/* ---- reading ---- */
 
 static bool check_model(qn_turn *t)
 {
@@ -498,11 +586,9 @@ static void read_call(qn_work *work)
         (t->call.kind != QN_API_GENERATE || (check_kv(t) && name_space(t)));
     if (!s->config.log_content)
         qn_buf_free(&t->body);
-    t->work.run = embed;
-    if (!t->good || t->call.kind != QN_API_EMBED)
-        qn_loop_post(s->loop, &t->task);
-    else if (qn_workers_add(s->embedders, &t->work))
-        embed(&t->work);
+    if (t->good && is_embedding(t))
+        t->kv = embed_kv(s, &t->call);
+    qn_loop_post(s->loop, &t->task);
 }
 
 /* A worker has read the call. */
@@ -512,12 +598,10 @@ static void take_call(qn_turn *t)
     t->state = TURN_WAITING;
     if (!t->good) {
         fail(t);
-    } else if (t->call.kind == QN_API_EMBED) {
-        reply(t, &t->made);
     } else if (t->call.kind == QN_API_ANSWERED) {
         reply(t, &t->call.body);
     } else if (t->x) {
-        t->rows = qn_calloc(t->call.count, sizeof *t->rows);
+        t->rows = qn_calloc(t->call.count + 1, sizeof *t->rows);
         t->stream.call = &t->call;
         t->stream.head = &t->head;
         t->waited_from = qn_server_now();
@@ -562,6 +646,11 @@ static bool admit(qn_turn *t)
 static void on_task(qn_task *task)
 {
     qn_turn *t = turn_of_task(task);
+    if (t->state != TURN_READING && is_embedding(t)) {
+        if (in_flight(t) && atomic_load(&t->embedded))
+            end_embedding(t);
+        return;
+    }
     if (t->state != TURN_READING) {
         take_events(t);
         return;
@@ -571,7 +660,7 @@ static void on_task(qn_task *task)
         settle(t);
         return;
     }
-    if (t->good && t->call.kind == QN_API_GENERATE && t->x)
+    if (t->good && t->call.kind != QN_API_ANSWERED && t->x)
         t->good = admit(t);
     take_call(t);
 }

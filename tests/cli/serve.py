@@ -799,6 +799,49 @@ def vectors():
 
 
 @test()
+def vectors_wait_for_their_turn():
+    much = post("/v1/embeddings", input=["word " * 60] * 2048)
+    little = post("/v1/embeddings", input="a few words")
+    with Server("--pooling", "mean", "--parallel", "1", "--max-queue", "2",
+                "--ctx", "256") as s:
+        first = Connection(s.port, 60)
+        first.send(request_bytes(s.port, much))
+        wait_metric(s, "quern_requests_running", 1)
+        need(metric(s, "quern_kv_bytes_used") > 0, "no KV is set aside")
+        answers = []
+        waiting = [threading.Thread(target=lambda r=r: answers.append(
+            ask(s.port, r, timeout=60))) for r in (chat(), little)]
+        for i, thread in enumerate(waiting):
+            thread.start()
+            wait_metric(s, "quern_requests_waiting", i + 1)
+        a = s.ask(little)
+        need(a.status == 503 and code_of(a) == "server_overloaded", a.body)
+        need(not answers, "they did not wait")
+        first.close()
+        for thread in waiting:
+            thread.join()
+        need([a.status for a in answers] == [200, 200], answers)
+        need(answers[0].json()["object"] == "chat.completion", "the order")
+        wait_at_rest(s.port, 20)
+        need(metric(s, "quern_kv_bytes_used") == 0, "KV stays")
+        before = metric(s, "quern_prompt_tokens_total")
+        usage = s.ask(little).json()["usage"]["prompt_tokens"]
+        need(metric(s, "quern_prompt_tokens_total") == before + usage > before,
+             "tokens are not counted")
+    # Who talks gets on beside much that is to become vectors.
+    with Server("--pooling", "mean", "--parallel", "3", "--ctx", "256") as s:
+        held = [Connection(s.port, 60) for _ in range(2)]
+        for c in held:
+            c.send(request_bytes(s.port, much))
+        wait_metric(s, "quern_requests_running", 2)
+        need(s.status(chat(max_tokens=60)) == 200, "chat")
+        need(metric(s, "quern_requests_running") == 2, "they are done")
+        for c in held:
+            c.close()
+        wait_at_rest(s.port, 30)
+
+
+@test()
 def breakpoints_of_the_cache():
     """What a pin holds is counted as stored once, and then as read."""
     text = {"type": "text", "text": "remember this well " * 5,
