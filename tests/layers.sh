@@ -38,7 +38,7 @@ runtime         | base kv text model hub mlx/c quern                | threads
 eval            | base quern                                         |
 convert         | base kv text model runtime mlx/c quern            |
 server          | base quern                                        | threads sockets http
-cli             | base quern server                                 | curl edit
+cli             | base quern server web                             | curl edit
 web             | base quern server                                 |
 '
 

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "server/listen.h"
 #include "server/server.h"
+#include "web/page.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -214,6 +215,8 @@ static void set_config(serve *v)
     c->strict_fields = flag_of(v, QN_FLAG_STRICT_FIELDS)->on;
     c->trust_proxy = flag_of(v, QN_FLAG_TRUST_PROXY)->on;
     c->metrics_open = flag_of(v, QN_FLAG_METRICS_OPEN)->on;
+    if (!flag_of(v, QN_FLAG_UI)->given || flag_of(v, QN_FLAG_UI)->on)
+        c->page = qn_web_page;
     c->default_max_tokens = whole(v, QN_FLAG_DEFAULT_MAX_TOKENS, 4096);
     c->parallel = (int)whole(v, QN_FLAG_PARALLEL, PARALLEL);
     c->key_parallel = (int)whole(v, QN_FLAG_KEY_PARALLEL, 0);

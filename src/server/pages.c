@@ -10,6 +10,28 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* ---- the page for people ---- */
+
+void qn_page_start(qn_server *s, qn_exchange *x, qn_str id)
+{
+    const qn_server_page *page = &s->config.page;
+    qn_buf out = QN_BUF_INIT;
+    qn_api_error error;
+    (void)id;
+    qn_buf_add(&out, page->data, page->size);
+    if (qn_buf_status(&out)) {
+        qn_api_fail_memory(&error);
+        qn_server_fail(s, x, &error);
+        return;
+    }
+    qn_exchange_header(x, "Content-Security-Policy", page->policy);
+    qn_exchange_header(x, "X-Content-Type-Options", "nosniff");
+    qn_exchange_header(x, "Referrer-Policy", "no-referrer");
+    /* The next release has another one. */
+    qn_exchange_header(x, "Cache-Control", "no-cache");
+    qn_exchange_reply(x, 200, "text/html; charset=utf-8", &out);
+}
+
 /* ---- health ---- */
 
 static double progress(qn_server *s)

@@ -8,6 +8,8 @@
 struct qn_server;
 struct qn_exchange;
 
+/* The page for people (src/web), where there is one. */
+void qn_page_start(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_health(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_models(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_model(struct qn_server *s, struct qn_exchange *x, qn_str id);

@@ -188,12 +188,13 @@ static bool check_body(const qn_server *s, qn_exchange *x, qn_api_error *error)
                        "expected Content-Type: application/json");
 }
 
-static const qn_route *find_route(qn_exchange *x, qn_str *id,
-                                  qn_api_error *error)
+static const qn_route *find_route(const qn_server *s, qn_exchange *x,
+                                  qn_str *id, qn_api_error *error)
 {
     qn_buf allow = QN_BUF_INIT;
+    bool off = !s->config.page.data && qn_str_is(x->head.path, "/");
     const qn_route *route =
-        qn_route_find(x->head.method, x->head.path, id, &allow);
+        off ? NULL : qn_route_find(x->head.method, x->head.path, id, &allow);
     if (!route && allow.size) {
         qn_buf_add_text(&allow, ", OPTIONS");
         qn_exchange_header(x, "Allow", allow.data);
@@ -241,7 +242,7 @@ static bool check_head(qn_server *s, qn_exchange *x, qn_api_error *error)
     if (qn_str_is(x->head.method, "OPTIONS"))
         return true;
     add_origin(s, x);
-    const qn_route *route = find_route(x, &id, error);
+    const qn_route *route = find_route(s, x, &id, error);
     return route && check_key(s, x, route, error) &&
            check_state(s, route, error) && check_body(s, x, error);
 }
@@ -265,7 +266,7 @@ static void on_request(void *data, qn_exchange *x)
     qn_server *s = data;
     qn_api_error error;
     qn_str id;
-    const qn_route *route = find_route(x, &id, &error);
+    const qn_route *route = find_route(s, x, &id, &error);
     /* It may have begun to drain since the head came, or to read other keys. */
     if (!route || !check_key(s, x, route, &error) ||
         !check_state(s, route, &error))

@@ -25,6 +25,13 @@ typedef struct qn_server_ready {
     int port;
 } qn_server_ready;
 
+/* What GET / shows, and the Content-Security-Policy that goes with it. */
+typedef struct qn_server_page {
+    const char *data; /* NULL: there is no such path */
+    size_t size;
+    const char *policy;
+} qn_server_page;
+
 /* Texts and lists outlive the server. */
 typedef struct qn_server_config {
     /* Addresses: numbers and names of hosts, "unix:PATH". */
@@ -40,6 +47,7 @@ typedef struct qn_server_config {
     /* NULL-terminated. */
     const char *const *allowed_hosts, *const *origins;
 
+    qn_server_page page;
     const char *model; /* the id that clients see */
     bool strict_model, strict_fields, metrics_open, compat_mlx_lm;
     bool drafts;       /* the model is loaded with speculation */

@@ -5,6 +5,8 @@
 A flag of serve that no test here and in serve_http.py names fails.
 """
 
+import base64
+import hashlib
 import json
 import math
 import os
@@ -132,6 +134,56 @@ def keys_and_rights():
             need(s.status(get("/v1/models", "ka")) == old, "the old key")
     with Server("--api-key", "k1", "--metrics-open") as s:
         need(s.status(get("/metrics")) == 200, "--metrics-open")
+
+
+# ---- the page ----
+
+@test("ui")
+def the_page():
+    with Server("--api-key", "k1") as s:
+        a = s.ask(get("/"))
+        need(a.status == 200 and
+             a.header("content-type") == "text/html; charset=utf-8" and
+             a.header("x-content-type-options") == "nosniff" and
+             a.header("referrer-policy") == "no-referrer" and
+             a.header("cache-control") == "no-cache", a.headers)
+        text = a.body.decode()
+        policy = a.header("content-security-policy")
+        for tag in ("script", "style"):
+            [inside] = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.S)
+            digest = hashlib.sha256(inside.encode()).digest()
+            source = f"{tag}-src 'sha256-{base64.b64encode(digest).decode()}'"
+            need(source in policy, policy)
+        need(s.ask(get("/?a=b")).body == a.body, "a query")
+        [b], c = raw(s, "HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                     method="HEAD")
+        need(b.status == 200 and not b.body and
+             b.header("content-length") == str(len(a.body)) and
+             b.header("content-security-policy") == policy, b.headers)
+        c.close()
+        # The page is open; what it asks needs the key.
+        need(s.status(get("/v1/models")) == 401 and s.status(chat()) == 401,
+             "without the key")
+        request = chat(key="k1")
+        request["headers"] = {**request.get("headers", {}),
+                              "Origin": f"http://127.0.0.1:{s.port}"}
+        need(s.status(request) == 200, "with it")
+        [a], c = raw(s, "POST / HTTP/1.1\r\nHost: localhost\r\n"
+                     "Content-Length: 0\r\n\r\n")
+        need(a.status == 405 and a.header("allow") == "GET, HEAD, OPTIONS",
+             a.headers)
+        c.close()
+        evil = {**get("/"), "headers": {"Host": "evil.example"}}
+        need(s.status(evil) == 403, "Host")
+    with Server("--no-ui") as s:
+        for method in ("GET", "POST", "HEAD"):
+            [a], c = raw(s, f"{method} / HTTP/1.1\r\nHost: localhost\r\n"
+                         "Content-Length: 0\r\n\r\n", method=method)
+            need(a.status == 404 and a.header("allow") is None,
+                 f"--no-ui: {method}: {a.status}")
+            need(method == "HEAD" or code_of(a) == "not_found", a.body)
+            c.close()
+        need(s.status(chat()) == 200, "--no-ui")
 
 
 # ---- turns ----

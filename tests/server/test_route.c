@@ -30,6 +30,9 @@ static void test_paths(void **state)
     const char *allow;
     assert_string_equal(name_of("GET", "/health", &allow), "health");
     assert_string_equal(name_of("HEAD", "/v1/health", &allow), "health");
+    assert_string_equal(name_of("HEAD", "/", &allow), "page");
+    assert_string_equal(name_of("POST", "/", &allow), "");
+    assert_string_equal(allow, "GET, HEAD");
     assert_string_equal(name_of("POST", "/v1/chat/completions", &allow),
                         "chat");
     assert_string_equal(name_of("POST", "/v1/models/load", &allow), "load");
