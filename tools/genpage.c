@@ -79,7 +79,8 @@ int main(int argc, char **argv)
     FILE *out = fopen(argv[1], "w");
     if (!out || qn_buf_status(&policy))
         stop("it can't be written", argv[1]);
-    fprintf(out, "#include \"web/page.h\"\n\nstatic const unsigned char page[] = {");
+    fprintf(out,
+            "#include \"web/page.h\"\n\nstatic const unsigned char page[] = {");
     for (size_t i = 0; i < size; i++)
         fprintf(out, "%s%d,", i % 20 ? "" : "\n", (unsigned char)page[i]);
     fprintf(out,

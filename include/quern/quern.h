@@ -333,6 +333,11 @@ typedef struct quern_options {
     bool lenient_weights;
     /* Text of messages may spell special tokens. */
     bool trust_content;
+    /* "mlx-lm": what that program computes otherwise than the models' authors
+     * is computed as there (Gemma 1 and 2, MiniCPM, longrope); NULL: as the
+     * authors do.  What was saved or kept under one does not serve under the
+     * other. */
+    const char *compat;
     /* Jinja source that replaces the model's chat template; NULL: the
      * model's. */
     const char *chat_template;

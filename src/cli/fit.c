@@ -114,6 +114,7 @@ static quern_status ask(view *v, const char *ref, quern_error *error)
     quern_model *model;
     quern_options_init(&options);
     options.headers_only = true;
+    options.compat = flag[QN_FLAG_COMPAT].text;
     quern_fit_options o = {.machine = &v->machine};
     o.parallel = (int)flag[QN_FLAG_FIT_PARALLEL].whole;
     o.kv = flag[QN_FLAG_FIT_KV].text;

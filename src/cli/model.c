@@ -118,6 +118,8 @@ static void set_options(quern_options *options, const qn_cli *cli)
         flag[QN_FLAG_MAX_KV].given ? flag[QN_FLAG_MAX_KV].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;
+    options->compat =
+        flag[QN_FLAG_COMPAT].given ? flag[QN_FLAG_COMPAT].text : NULL;
     options->force = flag[QN_FLAG_FORCE].on;
     options->trust_content = flag[QN_FLAG_TRUST].on;
     options->headers_only = cli->headers_only;

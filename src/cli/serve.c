@@ -213,11 +213,14 @@ static void set_config(serve *v)
     c->port = (int)whole(v, QN_FLAG_PORT, DEFAULT_PORT);
     c->strict_model = flag_of(v, QN_FLAG_STRICT_MODEL)->on;
     c->strict_fields = flag_of(v, QN_FLAG_STRICT_FIELDS)->on;
+    c->compat_mlx_lm = flag_of(v, QN_FLAG_COMPAT)->given;
     c->trust_proxy = flag_of(v, QN_FLAG_TRUST_PROXY)->on;
     c->metrics_open = flag_of(v, QN_FLAG_METRICS_OPEN)->on;
     if (!flag_of(v, QN_FLAG_UI)->given || flag_of(v, QN_FLAG_UI)->on)
         c->page = qn_web_page;
-    c->default_max_tokens = whole(v, QN_FLAG_DEFAULT_MAX_TOKENS, 4096);
+    c->default_max_tokens =
+        whole(v, QN_FLAG_DEFAULT_MAX_TOKENS,
+              flag_of(v, QN_FLAG_COMPAT)->given ? 512 : 4096);
     c->parallel = (int)whole(v, QN_FLAG_PARALLEL, PARALLEL);
     c->key_parallel = (int)whole(v, QN_FLAG_KEY_PARALLEL, 0);
     c->max_queue = (int)whole(v, QN_FLAG_MAX_QUEUE, 64);

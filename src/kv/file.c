@@ -479,7 +479,8 @@ static qn_status check_header(const header *h, const source *from)
                            : i >= h->own && i < h->tail ? QN_E_UNSUPPORTED
                                                         : QN_E_MISMATCH,
                            "saved KV cache: %s: expected %s, found %s", f->name,
-                           f->value, found ? found : "nothing");
+                           *f->value ? f->value : "nothing",
+                           found && *found ? found : "nothing");
     }
     return QN_OK;
 }

@@ -43,6 +43,7 @@ typedef struct qn_rope_config {
     double attention_factor;
     /* LONGROPE: dims / 2 each, owned; GGUF files have them as tensors. */
     float *short_factors, *long_factors;
+    bool always_long; /* LONGROPE: the long ones for sequences of any length */
 } qn_rope_config;
 
 typedef enum qn_layer_kind {

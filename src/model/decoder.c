@@ -123,7 +123,7 @@ mlx_array decoder_forward(const void *state, nn *c, mlx_array ids, nn_rows rows,
     if (last_only)
         x = nn_last(c, x, rows);
     x = norm(m, c, &m->norm, x);
-    if (m->form.logit_divisor)
+    if (m->form.logit_divisor && !(m->tied && m->form.tied_undivided))
         x = nn_scale(c, x, 1 / m->form.logit_divisor);
     return nn_linear(c, m->tied ? &m->embed : &m->head, x);
 }

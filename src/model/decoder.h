@@ -43,6 +43,7 @@ typedef struct decoder_form {
     double embed_scale;   /* of embeddings; 0: 1, here and below */
     double branch_scale;  /* a */
     double logit_divisor; /* of what logits are made of */
+    bool tied_undivided;  /* but not where the embedding makes them */
     double score_scale;   /* of attention; 0: head_dim^-0.5 */
 } decoder_form;
 

@@ -35,6 +35,8 @@ typedef struct qn_family {
     /* What the family requires of a configuration beyond config.c; may be
      * NULL. */
     qn_status (*check)(const qn_config *config);
+    /* Changes a configuration to what mlx-lm makes of it; NULL: the same. */
+    void (*as_mlx_lm)(qn_config *config);
     /* Layers may have different kinds, numbers and widths of heads. */
     bool varied;
     /* Names of layers' tensors in GGUF files that are not the common ones

@@ -22,6 +22,7 @@ typedef struct gemma_config {
     double scalar; /* scores are q k / sqrt(scalar) */
     double attention_cap, final_cap;
     bool two_way; /* tokens see those behind them, too */
+    nn_gate gate;
 } gemma_config;
 
 /* Norms that a version does not have are no arrays. */
@@ -36,6 +37,7 @@ typedef struct gemma {
     int layers, heads;
     double eps, embed_scale, score_scale, attention_cap, final_cap;
     mlx_dtype dtype;
+    nn_gate gate;
     qn_rope rope, local_rope;
     qn_matrix embed, head; /* head is empty when tied */
     bool tied;
@@ -126,6 +128,7 @@ static void gemma_configure(qn_config *c, qn_source *s)
     }
     int version = g->version = version_of(c->family);
     g->scalar = usual_scalar(c, version);
+    g->gate = NN_GELU;
     if (version == 1)
         return;
     qn_read_real(s, &g->scalar, "query_pre_attn_scalar", NULL);
@@ -140,6 +143,17 @@ static void gemma_configure(qn_config *c, qn_source *s)
         qn_read_real(s, &c->local_rope.base, NULL, "rope.freq_base_swa");
     qn_read_bool(s, &g->two_way, "use_bidirectional_attention", NULL);
     set_windows(c, s, version);
+}
+
+/* mlx-lm takes the name gelu by its word in Gemma 1, and has no windows in
+ * Gemma 2. */
+static void gemma_as_mlx_lm(qn_config *c)
+{
+    gemma_config *g = c->extra;
+    if (g->version == 1)
+        g->gate = NN_GELU_EXACT;
+    for (int i = 0; i < c->layers && g->version == 2; i++)
+        c->layer[i].window = 0;
 }
 
 static qn_status gemma_check(const qn_config *c)
@@ -321,6 +335,7 @@ static void set_numbers(gemma *m, const qn_loader *l)
     m->score_scale = 1 / sqrt(g->scalar);
     m->attention_cap = g->attention_cap;
     m->final_cap = g->final_cap;
+    m->gate = g->gate;
 }
 
 static qn_status gemma_load(void **out, qn_loader *l)
@@ -388,7 +403,7 @@ static mlx_array feed_forward(const gemma *m, nn *c, int i, mlx_array x)
 {
     const layer_weights *w = &m->layer[i];
     mlx_array h = nn_gated(c, &w->in, x,
-                           (nn_norm){w->mlp_norm, m->eps, m->dtype}, NN_GELU);
+                           (nn_norm){w->mlp_norm, m->eps, m->dtype}, m->gate);
     return join(m, c, x, &w->down, h, w->mlp_post);
 }
 
@@ -468,6 +483,7 @@ static const char *const modules3[] = {
         .prepare = gemma_prepare,                                              \
         .configure = gemma_configure,                                          \
         .check = gemma_check,                                                  \
+        .as_mlx_lm = gemma_as_mlx_lm,                                          \
         .gguf_names = its_names,                                               \
         .load = gemma_load,                                                    \
         .free = gemma_free,                                                    \

@@ -8,6 +8,7 @@
 
 typedef struct scales {
     double embed, branch, logit, score;
+    bool tied_undivided; /* no `logit` where the embedding makes logits */
 } scales;
 
 static scales *new_scales(qn_config *c, qn_source *s)
@@ -46,6 +47,7 @@ static qn_status load(void **out, qn_loader *l)
     form.embed_scale = x->embed;
     form.branch_scale = x->branch;
     form.logit_divisor = x->logit;
+    form.tied_undivided = x->tied_undivided;
     form.score_scale = x->score;
     return decoder_load(out, l, &form);
 }
@@ -111,7 +113,14 @@ static void minicpm_configure(qn_config *c, qn_source *s)
     check_scales(x, s);
 }
 
+static void minicpm_as_mlx_lm(qn_config *c)
+{
+    scales *x = c->extra;
+    x->tied_undivided = true;
+}
+
 const qn_family qn_family_minicpm = {
+    .as_mlx_lm = minicpm_as_mlx_lm,
     .prepare = minicpm_prepare,
     .configure = minicpm_configure,
     .check = granite_check,

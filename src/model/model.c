@@ -90,6 +90,15 @@ static qn_status load_state(qn_model *model, qn_weights *weights,
     return status;
 }
 
+void qn_model_as_mlx_lm(qn_config *config)
+{
+    const qn_family *family = qn_family_find(qn_str_of(config->family));
+    config->rope.always_long = true;
+    config->local_rope.always_long = true;
+    if (family && family->as_mlx_lm)
+        family->as_mlx_lm(config);
+}
+
 qn_status qn_model_check(const qn_weights *weights, const qn_config *config)
 {
     qn_str type = qn_str_of(config->family);

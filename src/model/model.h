@@ -36,6 +36,11 @@ qn_status qn_model_check_family(const qn_weights *weights, qn_str type);
 /* QN_OK when the family of `config` is supported and accepts it. */
 qn_status qn_model_check(const qn_weights *weights, const qn_config *config);
 
+/* Changes `config`, which has just been read, so that the model is computed as
+ * mlx-lm does where that differs from the authors' programs: the profile of
+ * that name (docs/from-mlx-lm.md). */
+void qn_model_as_mlx_lm(qn_config *config);
+
 /* Loads the weights of `weights` (needed only during the call).  `config` is
  * taken over on success and left to the caller on failure.  The caller owns
  * *out (qn_model_free). */

@@ -416,19 +416,31 @@ void nn_linears(nn *c, mlx_array *out, const nn_group *g, mlx_array x,
             out[i] = nn_add(c, out[i], g->w[i]->bias);
 }
 
+static mlx_array gated(nn *c, mlx_array x, nn_gate gate)
+{
+    switch (gate) {
+    case NN_GELU:
+        return nn_gelu_tanh(c, x);
+    case NN_GELU_EXACT:
+        return nn_gelu(c, x);
+    case NN_SILU:
+        break;
+    }
+    return nn_silu(c, x);
+}
+
 mlx_array nn_gated(nn *c, const nn_group *g, mlx_array x, nn_norm norm,
                    nn_gate gate)
 {
     mlx_array out[NN_GROUP];
-    if (g->panels.data.ctx && !has_bias(g)) {
+    if (g->panels.data.ctx && !has_bias(g) && gate != NN_GELU_EXACT) {
         quern_panel_steps steps = steps_of(norm);
         steps.gate = gate == NN_GELU ? QUERN_GATE_GELU : QUERN_GATE_SILU;
         panel_products(c, out, 1, &g->panels, x, &steps);
         return nn_astype(c, out[0], norm.dtype);
     }
     nn_linears(c, out, g, x, norm);
-    out[0] = gate == NN_GELU ? nn_gelu_tanh(c, out[0]) : nn_silu(c, out[0]);
-    return nn_mul(c, out[0], out[1]);
+    return nn_mul(c, gated(c, out[0], gate), out[1]);
 }
 
 static mlx_array take_rows(nn *c, mlx_array x, mlx_array ids)

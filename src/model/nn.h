@@ -114,7 +114,7 @@ typedef struct nn_norm {
 /* out[i] is norm(x) w[i]^T + bias; x itself where the norm has no weight. */
 void nn_linears(nn *c, mlx_array *out, const nn_group *group, mlx_array x,
                 nn_norm norm);
-typedef enum nn_gate { NN_SILU, NN_GELU } nn_gate;
+typedef enum nn_gate { NN_SILU, NN_GELU, NN_GELU_EXACT } nn_gate;
 /* gate(first) * second of a group of two. */
 mlx_array nn_gated(nn *c, const nn_group *group, mlx_array x, nn_norm norm,
                    nn_gate gate);

@@ -74,7 +74,8 @@ bool qn_rope_periods(double *out, const qn_rope_config *c, bool longer)
 
 int qn_rope_choice(const qn_rope_config *c, int budget)
 {
-    bool depends = c->type == QN_ROPE_LONGROPE || c->type == QN_ROPE_DYNAMIC;
+    bool depends = (c->type == QN_ROPE_LONGROPE && !c->always_long) ||
+                   c->type == QN_ROPE_DYNAMIC;
     if (!depends || budget <= c->original_positions)
         return 0;
     return c->type == QN_ROPE_DYNAMIC ? budget : 1;
@@ -166,12 +167,13 @@ qn_status qn_rope_make(qn_rope *out, const qn_rope_config *c,
         .base = (float)c->base,
         .scale = c->type == QN_ROPE_LINEAR ? (float)(1 / c->factor) : 1,
     };
-    if (c->type == QN_ROPE_LONGROPE || c->type == QN_ROPE_DYNAMIC)
+    bool both = c->type == QN_ROPE_LONGROPE && !c->always_long;
+    if (both || c->type == QN_ROPE_DYNAMIC)
         rope.original = c->original_positions;
     if (c->type == QN_ROPE_DYNAMIC)
         rope.factor = c->factor;
-    qn_status status = make_freqs(&rope.freqs, c, factors, false);
-    if (!status && c->type == QN_ROPE_LONGROPE)
+    qn_status status = make_freqs(&rope.freqs, c, factors, c->always_long);
+    if (!status && both)
         status = make_freqs(&rope.long_freqs, c, factors, true);
     if (!status)
         status = make_stretch(&rope, mscale(c), head_dim, dtype, stream);

@@ -67,6 +67,10 @@ static qn_status check_options(const quern_options *o)
         return qn_fail_where(qn_fail(QN_E_ARG, "draft: a model and n-grams "
                                                "exclude each other"),
                              "draft");
+    if (o->compat && strcmp(o->compat, "mlx-lm") != 0)
+        return qn_fail_where(
+            qn_fail(QN_E_ARG, "compat: expected mlx-lm, found %s", o->compat),
+            "compat");
     if (o->remote && !o->headers_only)
         return qn_fail_where(
             qn_fail(QN_E_ARG, "remote: expected headers_only beside it"),
@@ -561,6 +565,9 @@ static qn_status load(quern_model *m, const quern_options *options)
             qn_config_from_gguf(&config, qn_weights_gguf(weights), m->path);
     else if (!status)
         status = read_config(&config, qn_weights_dir(weights));
+    if (!status && options->compat)
+        qn_model_as_mlx_lm(&config);
+    m->compat = options->compat ? "mlx-lm" : "";
     if (!status && !options->headers_only)
         status = qn_foreign_adopt(weights, &config.quant);
     if (!status)
@@ -596,6 +603,7 @@ static qn_status load_draft(quern_model *m, const quern_options *options)
                          .prefill_chunk = options->prefill_chunk,
                          .headers_only = options->headers_only,
                          .lenient_weights = options->lenient_weights,
+                         .compat = options->compat,
                          .log = options->log,
                          .log_data = options->log_data};
     quern_error error;

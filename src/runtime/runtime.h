@@ -70,6 +70,7 @@ struct quern_model {
     double load_seconds;
     char digest[QN_DIGEST_SIZE]; /* of the files */
     const char *compute;         /* the dtype that was asked for */
+    const char *compat;          /* "mlx-lm", or "" */
     void (*log)(void *data, quern_log_level level, const char *text);
     void *log_data;
     mlx_stream stream;

@@ -59,14 +59,14 @@ void qn_model_digest(char out[QN_DIGEST_SIZE], qn_weights *weights,
 
 enum { FACTS = QN_MODEL_FACTS };
 
-/* No release has had adapters or ways of other programs yet, so there is one
- * value for each; a file that says otherwise is of another one. */
+/* No release has had adapters yet, so there is one value for it; a file that
+ * says otherwise is of another one. */
 void qn_model_facts(const quern_model *m, struct qn_kv_fact *facts)
 {
     facts[0] = (qn_kv_fact){"model", m->digest, false};
     facts[1] = (qn_kv_fact){"adapter", "", false};
     facts[2] = (qn_kv_fact){"dtype", m->compute, true};
-    facts[3] = (qn_kv_fact){"compat", "", true};
+    facts[3] = (qn_kv_fact){"compat", m->compat, true};
 }
 
 /* What the model's thread is asked for. */

@@ -199,6 +199,8 @@ static const qn_field rows[] = {
     QN_FIELD_BY("output_format", QN_OBJECT, NULL, qn_take_refused),
     QN_FIELD_BY("mcp_servers", QN_ARRAY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("container", QN_ANY, NULL, qn_take_refused_unless_off),
+    QN_FIELD_BY("grammar", QN_ANY, NULL, qn_take_refused_unless_off),
+    QN_FIELD_BY("json_schema", QN_ANY, NULL, qn_take_refused),
     /* quern's own. */
     QN_FIELD_BY("seed", QN_INT, NULL, qn_take_request_field),
     CALL_ROW("cache_prompt", QN_BOOL),
@@ -235,15 +237,18 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
         return qn_api_fail_memory(error);
     *a = (qn_anthropic){0};
     call->extra = a;
-    const qn_table table = {rows, sizeof rows / sizeof *rows, a, NULL};
+    const qn_table tables[] = {
+        {rows, sizeof rows / sizeof *rows, a, NULL},
+        {qn_foreign_fields, qn_foreign_field_count, NULL, NULL},
+    };
     if (!qn_take_body(&r, body))
         return false;
     const qn_json *root = qn_json_root(call->doc);
     return (count_only || qn_field_required(&r, root, "max_tokens")) &&
            qn_field_required(&r, root, "messages") &&
-           qn_fields_known(&r, root, &table, 1) &&
-           qn_fields_shape(&r, root, &table, 1) &&
-           qn_fields_values(&r, root, &table, 1) && qn_blocks_read(&r, a) &&
+           qn_fields_known(&r, root, tables, 2) &&
+           qn_fields_shape(&r, root, tables, 2) &&
+           qn_fields_values(&r, root, tables, 2) && qn_blocks_read(&r, a) &&
            check_prefill(&r, a) && qn_call_check(&r);
 }
 

@@ -110,8 +110,6 @@ const qn_field qn_call_fields[] = {
     QN_FIELD_BY("metadata", QN_OBJECT, NULL, qn_take_nothing),
     QN_FIELD_BY("service_tier", QN_STRING, NULL, qn_take_nothing),
     QN_FIELD_BY("store", QN_BOOL, NULL, qn_take_ignored),
-    /* llama-server's slots: there are none, so any of them is listed. */
-    QN_FIELD_BY("id_slot", QN_INT, NULL, read_slot),
 };
 const size_t qn_call_field_count =
     sizeof qn_call_fields / sizeof *qn_call_fields;
@@ -350,6 +348,26 @@ const qn_field qn_request_fields[] = {
     ROW("reasoning_budget", QN_INT, qn_take_int, asked.reasoning_budget, -1,
         MAX_SEED, "-1 or more"),
     QN_FIELD_BY("speculative", QN_OBJECT, draft_shape, read_draft),
+    /* mlx-lm's. */
+    ROW("num_draft_tokens", QN_INT, qn_take_int, asked.num_draft, 0, 16,
+        "0..16"),
+};
+const size_t qn_request_field_count =
+    sizeof qn_request_fields / sizeof *qn_request_fields;
+
+/* ---- what is other servers' alone ---- */
+
+/* mlx-lm's server loads what a request names; this is its word for none. */
+static bool read_draft_model(qn_reading *r, const qn_field *f,
+                             const qn_json *value, void *base)
+{
+    return qn_str_is(value->text, "default_model") ||
+           qn_take_refused(r, f, value, base);
+}
+
+const qn_field qn_foreign_fields[] = {
+    /* llama-server's slots: there are none, so any of them is listed. */
+    QN_FIELD_BY("id_slot", QN_INT, NULL, read_slot),
     /* llama-server's ways to sample that are not those of quern. */
     QN_FIELD_BY("dry_multiplier", QN_NUMBER, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("mirostat", QN_INT, NULL, qn_take_refused_unless_off),
@@ -364,9 +382,13 @@ const qn_field qn_request_fields[] = {
     QN_FIELD_BY("mirostat_eta", QN_NUMBER, NULL, qn_take_nothing),
     QN_FIELD_BY("dynatemp_exponent", QN_NUMBER, NULL, qn_take_nothing),
     QN_FIELD_BY("adaptive_decay", QN_NUMBER, NULL, qn_take_nothing),
+    /* mlx-lm's: no request names what is opened. */
+    QN_FIELD_BY("adapters", QN_STRING, NULL, qn_take_refused),
+    QN_FIELD_BY("draft_model", QN_STRING, NULL, read_draft_model),
+    QN_FIELD_BY("role_mapping", QN_OBJECT, NULL, qn_take_refused_unless_off),
 };
-const size_t qn_request_field_count =
-    sizeof qn_request_fields / sizeof *qn_request_fields;
+const size_t qn_foreign_field_count =
+    sizeof qn_foreign_fields / sizeof *qn_foreign_fields;
 
 /* ---- some of them ---- */
 

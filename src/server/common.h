@@ -14,6 +14,11 @@ extern const size_t qn_call_field_count;
 extern const qn_field qn_request_fields[];
 extern const size_t qn_request_field_count;
 
+/* What other servers take and this one does not do: refused where it asks for
+ * something, or without effect.  Without a base. */
+extern const qn_field qn_foreign_fields[];
+extern const size_t qn_foreign_field_count;
+
 /* `stop`, for protocols with another name for it; into the call. */
 qn_field_step qn_take_stops;
 /* What the row of this name above does, for protocols that have some of them;
@@ -66,6 +71,10 @@ typedef struct qn_lengths {
     int64_t asked;    /* 0: not said; -1: up to the context's end */
     int64_t fallback; /* when not said, or what the context has left */
 } qn_lengths;
+
+/* The sampling of requests that say nothing of it, as mlx-lm's server has it:
+ * the likeliest token, whatever the model's files say. */
+void qn_sampling_as_mlx_lm(quern_sampling *sampling);
 
 /* Makes call->requests, call->n of each prompt, of what the call asks and of
  * the model's defaults. */

@@ -47,7 +47,9 @@ typedef enum qn_logprob_style {
     QN_LOGPROBS_NONE,   /* not asked for: null */
     QN_LOGPROBS_CHAT,   /* {"content": [{token, logprob, bytes, ...}]} */
     QN_LOGPROBS_LEGACY, /* {"tokens", "token_logprobs", ...} of completions */
-    QN_LOGPROBS_MLX     /* the same, by ids, as mlx-lm's server has them */
+    /* The same by ids, and chat's list with ids: mlx-lm's server has had both.
+     */
+    QN_LOGPROBS_MLX
 } qn_logprob_style;
 
 /* Tokens on their way into an answer, as JSON. */

@@ -127,6 +127,7 @@ bool qn_openai_parse(qn_api_call *call, qn_str body,
         {qn_openai_fields, qn_openai_field_count, asked, NULL},
         {qn_call_fields, qn_call_field_count, call, NULL},
         {qn_request_fields, qn_request_field_count, call, &call->given},
+        {qn_foreign_fields, qn_foreign_field_count, NULL, NULL},
     };
     enum { TABLES = sizeof tables / sizeof *tables };
     if (!qn_take_body(&r, body))
@@ -312,8 +313,7 @@ static bool prepare_chat(qn_api_call *call, const qn_api_model *model,
         .prompt = "messages",
         .max_tokens = "max_tokens",
         .asked = qn_openai_length(asked),
-        .fallback =
-            call->server->compat_mlx_lm ? 512 : model->default_max_tokens,
+        .fallback = model->default_max_tokens,
     };
     return good &&
            qn_prepare_requests(call, model, head, &prompt, 1, &lengths, error);

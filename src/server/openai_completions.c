@@ -86,14 +86,25 @@ static bool read_logprobs(qn_reading *r, const qn_field *f,
                           const qn_json *value, void *base)
 {
     (void)base;
-    int32_t number;
+    int32_t number = 0;
     qn_field row = *f;
     row.size = sizeof number;
-    if (!qn_take_int(r, &row, value, &number))
+    bool chosen = value->type == QN_JSON_T_BOOL;
+    if (!chosen && !qn_take_int(r, &row, value, &number))
         return false;
-    r->call->asked.logprobs = true;
-    r->call->asked.top_logprobs = number;
+    r->call->asked.logprobs = !chosen || value->boolean;
+    if (!chosen)
+        r->call->asked.top_logprobs = number;
     return true;
+}
+
+/* mlx-lm's server takes the fields of chat here, too. */
+static bool logprobs_shape(qn_reading *r, const qn_field *f,
+                           const qn_json *value, void *base)
+{
+    (void)f;
+    (void)base;
+    return r->call->server->compat_mlx_lm || qn_check_type(r, value, QN_INT);
 }
 
 static bool read_suffix(qn_reading *r, const qn_field *f, const qn_json *value,
@@ -110,7 +121,8 @@ static const qn_field completion_fields[] = {
     ROW("best_of", QN_INT, qn_take_int, best_of, 1, 16, "1..16"),
     ROW("echo", QN_BOOL, qn_take_bool, echo, 0, 0, NULL),
     ROW("suffix", QN_STRING, read_suffix, suffix, 0, 0, NULL),
-    {"logprobs", QN_INT, read_logprobs, 0, 0, 0, 20, "0..20", NULL},
+    {"logprobs", QN_INT | QN_BOOL, read_logprobs, 0, 0, 0, 20, "0..20",
+     logprobs_shape},
 };
 
 static bool check_completions(qn_reading *r, const qn_openai *asked)
@@ -292,7 +304,8 @@ static bool prepare_completions(qn_api_call *call, const qn_api_model *model,
         .prompt = "prompt",
         .max_tokens = "max_tokens",
         .asked = qn_openai_length(asked),
-        .fallback = call->server->compat_mlx_lm ? 512 : MAX_TOKENS,
+        .fallback = call->server->compat_mlx_lm ? model->default_max_tokens
+                                                : MAX_TOKENS,
     };
     return qn_prepare_requests(call, model, head, prompts, count, &lengths,
                                error);

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-enum { TOKENS, LOGPROBS, TOPS, OFFSETS }; /* lists of the legacy shapes */
+/* Lists of the legacy shapes; the last one differs. */
+enum { TOKENS, LOGPROBS, TOPS, OFFSETS, CONTENT = OFFSETS };
 
 void qn_logprobs_free(qn_logprobs *l)
 {
@@ -123,6 +124,31 @@ static void write_tops(qn_buf *out, const quern_token *t, bool ids)
     qn_buf_add_char(out, '}');
 }
 
+/* {"id", "token", "logprob"}: the caller closes it. */
+static void mlx_front(qn_buf *out, int32_t id, const char *bytes, size_t count,
+                      float logprob)
+{
+    qn_buf_printf(out, "{\"id\":%d,\"token\":", (int)id);
+    qn_json_quote(out, (qn_str){bytes, count});
+    qn_buf_add_text(out, ",\"logprob\":");
+    write_logprob(out, logprob);
+}
+
+/* An element of the list that newer releases of mlx-lm have. */
+static void add_mlx(qn_buf *out, const quern_token *t)
+{
+    mlx_front(out, t->id, t->bytes, t->byte_count, t->logprob);
+    qn_buf_add_text(out, ",\"top_logprobs\":[");
+    for (int i = 0; i < t->top_count; i++) {
+        const quern_top_logprob *top = &t->top[i];
+        if (i)
+            qn_buf_add_char(out, ',');
+        mlx_front(out, top->id, top->bytes, top->byte_count, top->logprob);
+        qn_buf_add_char(out, '}');
+    }
+    qn_buf_add_text(out, "]}");
+}
+
 static void add_legacy(qn_logprobs *l, const quern_token *t)
 {
     bool ids = l->style == QN_LOGPROBS_MLX;
@@ -134,8 +160,11 @@ static void add_legacy(qn_logprobs *l, const quern_token *t)
         write_legacy_text(&l->parts[TOKENS], t->bytes, t->byte_count);
     write_logprob(&l->parts[LOGPROBS], t->logprob);
     write_tops(&l->parts[TOPS], t, ids);
-    qn_buf_printf(&l->parts[OFFSETS], "%lld",
-                  (long long)(l->offset > 0 ? l->offset : 0));
+    if (ids)
+        add_mlx(&l->parts[CONTENT], t);
+    else
+        qn_buf_printf(&l->parts[OFFSETS], "%lld",
+                      (long long)(l->offset > 0 ? l->offset : 0));
     l->offset += qn_characters((qn_str){t->bytes, t->byte_count});
 }
 
@@ -172,7 +201,8 @@ void qn_logprobs_write(qn_logprobs *l, qn_buf *out)
         [QN_LOGPROBS_CHAT] = {"content"},
         [QN_LOGPROBS_LEGACY] = {"tokens", "token_logprobs", "top_logprobs",
                                 "text_offset"},
-        [QN_LOGPROBS_MLX] = {"tokens", "token_logprobs", "top_logprobs"},
+        [QN_LOGPROBS_MLX] = {"tokens", "token_logprobs", "top_logprobs",
+                             "content"},
     };
     if (!l->count) {
         qn_buf_add_text(out, "null");

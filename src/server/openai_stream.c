@@ -26,6 +26,17 @@ typedef struct state {
 
 /* ---- chunks ---- */
 
+static void write_head(const qn_api_stream *s, qn_buf *out, bool chat,
+                       const char *object)
+{
+    qn_json_writer w;
+    qn_json_write_begin(&w, out);
+    qn_json_write_object(&w);
+    qn_openai_write_head(&w, s->head, chat ? "chatcmpl-" : "cmpl-", object);
+    qn_json_write_key(&w, "choices");
+    qn_buf_add_char(out, '[');
+}
+
 static void begin_chunk(const state *st, qn_buf *out)
 {
     qn_buf_add_text(out, "data: ");
@@ -77,13 +88,8 @@ static void begin(qn_api_stream *s, bool chat)
             choices[i].logprobs.offset =
                 qn_characters(qn_completions_echo(s->call, i));
     }
-    qn_json_writer w;
-    qn_json_write_begin(&w, &st->head);
-    qn_json_write_object(&w);
-    qn_openai_write_head(&w, s->head, chat ? "chatcmpl-" : "cmpl-",
-                         chat ? "chat.completion.chunk" : "text_completion");
-    qn_json_write_key(&w, "choices");
-    qn_buf_add_char(&st->head, '[');
+    write_head(s, &st->head, chat,
+               chat ? "chat.completion.chunk" : "text_completion");
     s->state = st;
 }
 
@@ -228,7 +234,13 @@ void qn_openai_end(qn_api_stream *s, qn_buf *out)
     const state *st = state_of(s, out);
     if (st && s->call->include_usage) {
         qn_json_writer w;
-        begin_chunk(st, out);
+        if (s->call->server->compat_mlx_lm) {
+            /* mlx-lm's server has this name here on both routes. */
+            qn_buf_add_text(out, "data: ");
+            write_head(s, out, st->chat, "chat.completion");
+        } else {
+            begin_chunk(st, out);
+        }
         qn_buf_add_text(out, "],");
         qn_json_write_begin(&w, out);
         w.depth = 1; /* of the chunk, which begin_chunk has opened */

@@ -205,6 +205,17 @@ static bool check_biases(const qn_api_call *call, const qn_api_model *model,
 
 /* ---- requests ---- */
 
+void qn_sampling_as_mlx_lm(quern_sampling *sampling)
+{
+    *sampling = (quern_sampling){
+        .top_p = 1,
+        .typical_p = 1,
+        .repetition_context_size = sampling->repetition_context_size,
+        .presence_context_size = sampling->presence_context_size,
+        .frequency_context_size = sampling->frequency_context_size,
+    };
+}
+
 /* The model's defaults, with what the call says in their place. */
 static void fill_request(quern_request *out, const qn_api_call *call,
                          const qn_api_model *model)
@@ -212,10 +223,10 @@ static void fill_request(quern_request *out, const qn_api_call *call,
     const size_t base = offsetof(qn_api_call, asked);
     const quern_request *asked = &call->asked;
     quern_request_init(out, model->model);
-    if (call->server->compat_mlx_lm)
-        out->sampling.temperature = 0;
     if (model->sampling)
         out->sampling = *model->sampling;
+    else if (call->server->compat_mlx_lm)
+        qn_sampling_as_mlx_lm(&out->sampling);
     for (size_t i = 0; i < qn_request_field_count; i++) {
         const qn_field *f = &qn_request_fields[i];
         if (f->size && call->given >> i & 1)

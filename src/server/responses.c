@@ -163,6 +163,8 @@ static const qn_field rows[] = {
     QN_FIELD_BY("service_tier", QN_STRING, NULL, qn_take_nothing),
     QN_FIELD_BY("safety_identifier", QN_STRING, NULL, qn_take_nothing),
     QN_FIELD_BY("prompt_cache_retention", QN_STRING, NULL, qn_take_nothing),
+    QN_FIELD_BY("grammar", QN_ANY, NULL, qn_take_refused_unless_off),
+    QN_FIELD_BY("json_schema", QN_ANY, NULL, qn_take_refused),
     CALL_ROW("user", QN_STRING),
     CALL_ROW("prompt_cache_key", QN_STRING),
     CALL_ROW("cache_salt", QN_STRING),
@@ -183,15 +185,18 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
     const qn_table tables[] = {
         {rows, sizeof rows / sizeof *rows, a, NULL},
         {qn_request_fields, qn_request_field_count, call, &call->given},
+        {qn_foreign_fields, qn_foreign_field_count, NULL, NULL},
     };
+    enum { TABLES = sizeof tables / sizeof *tables };
     if (!qn_take_body(&r, body))
         return false;
     const qn_json *root = qn_json_root(call->doc);
     if (!qn_field_required(&r, root, "input") ||
-        !qn_fields_known(&r, root, tables, 2) ||
-        !qn_fields_shape(&r, root, tables, 2) ||
-        !qn_fields_values(&r, root, tables, 2) ||
-        !qn_check_aliases(&r, root, tables, 2) || !check_effort(&r, a->effort))
+        !qn_fields_known(&r, root, tables, TABLES) ||
+        !qn_fields_shape(&r, root, tables, TABLES) ||
+        !qn_fields_values(&r, root, tables, TABLES) ||
+        !qn_check_aliases(&r, root, tables, TABLES) ||
+        !check_effort(&r, a->effort))
         return false;
     if (call->asked.top_logprobs && !call->asked.logprobs) {
         qn_enter(&r, "top_logprobs");

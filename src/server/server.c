@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/digest.h"
+#include "common.h"
 #include "pages.h"
 #include "responses_store.h"
 #include "turn.h"
@@ -483,6 +484,8 @@ static void learn_model(qn_server *s)
     quern_model_info(s->model, &s->info);
     make_fingerprint(s);
     quern_request_init(&s->defaults, s->model);
+    if (c->compat_mlx_lm)
+        qn_sampling_as_mlx_lm(&s->defaults.sampling);
     c->settle(c->data, &s->defaults, c);
     s->api = (qn_api_model){.id = c->model,
                             .fingerprint = s->fingerprint,

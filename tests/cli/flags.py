@@ -184,6 +184,38 @@ def with_more(name):
     return target
 
 
+def gemma2(name):
+    """Of Gemma 2, with a window; its weights are for headers alone."""
+    target = patch(name, model_type="gemma2", sliding_window=16, head_dim=16,
+                   query_pre_attn_scalar=16, num_hidden_layers=2,
+                   num_attention_heads=4, num_key_value_heads=2,
+                   hidden_size=64, intermediate_size=96, vocab_size=332,
+                   max_position_embeddings=8192,
+                   tie_word_embeddings=True)
+    wide, narrow, inner = [64, 64], [32, 64], [96, 64]
+    layer = {"self_attn.q_proj": wide, "self_attn.k_proj": narrow,
+             "self_attn.v_proj": narrow, "self_attn.o_proj": wide,
+             "mlp.gate_proj": inner, "mlp.up_proj": inner,
+             "mlp.down_proj": [64, 96], "input_layernorm": [64],
+             "post_attention_layernorm": [64],
+             "pre_feedforward_layernorm": [64],
+             "post_feedforward_layernorm": [64]}
+    shapes = {"model.embed_tokens": [332, 64], "model.norm": [64]}
+    for i in range(2):
+        shapes.update({f"model.layers.{i}.{k}": v for k, v in layer.items()})
+    head, end = {}, 0
+    for module, shape in shapes.items():
+        size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        head[module + ".weight"] = {"dtype": "F32", "shape": shape,
+                                    "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(target, "model.safetensors"), "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + bytes(end))
+    return target
+
+
 def with_thoughts(name):
     """The tiny model with the marks of thoughts among its tokens."""
     target = copy(name)
@@ -199,6 +231,11 @@ def with_thoughts(name):
 MORE = with_more("more")
 LONG = patch("long", model=WIDE, max_position_embeddings=1 << 24)
 THINKER = with_thoughts("thinker")
+# mlx-lm takes the long factors also for short sequences.
+STRETCHED = patch("stretched", original_max_position_embeddings=256,
+                  rope_scaling={"type": "longrope", "short_factor": [1.0] * 8,
+                                "long_factor": [9.0] * 8})
+WINDOWED = gemma2("windowed")
 FULL = "{% for m in messages %}{{ m['role'] + m['content'] }}{% endfor %}"
 BARE = write("bare.jinja", FULL)
 THINKS = write("think.jinja", FULL + "{% if enable_thinking is not defined or "
@@ -228,6 +265,7 @@ def loading(base, **more):
         "max-kv-size": Row(tiny, ["--max-kv-size", "5"], **more),
         "force": Row(base(LONG) + ["--ctx", "16777216", "--kv", "f32"],
                      ["--force"], hides="the model needs", roomy=True, **more),
+        "compat": Row(base(STRETCHED), ["--compat", "mlx-lm"], **more),
         "lenient-weights": Row(base(MORE), ["--lenient-weights"],
                                "warning: .*nobody", **more),
     }
@@ -401,6 +439,7 @@ def rows_of_bench():
     rows.update(loading(base))
     rows.update({
         # Speeds show nothing of these, so what they refuse must do.
+        "compat": Row(tiny, ["--compat", "x"], "expected one of mlx-lm"),
         "max-kv-size": Row(tiny, ["--max-kv-size", "4"], "from 5"),
         "kv-quant-start": Row(tiny, ["--kv-quant-start", "9"],
                               "needs a packed --kv"),
@@ -573,6 +612,7 @@ def rows_of_fit():
         "ctx": Row(tiny, ["--ctx", "77"], "x 77 x"),
         "parallel": Row(tiny, ["--parallel", "3"], "x 3$|x 3\n"),
         "kv": Row(tiny, ["--kv", "f32"]),
+        "compat": Row(["fit", WINDOWED], ["--compat", "mlx-lm"]),
         "memory": Row(tiny, ["--memory", "3G"], "3.00 GiB"),
         "device-spec": Row(tiny, ["--device-spec", spec], "1.00 GiB"),
         "all": Row(["fit"], ["--all"], "model +weights"),
@@ -661,7 +701,7 @@ def rows_of_serve(flags):
     rows = {flag: Read("serve", flag) for flag in flags}
     rows.update(manners(base("nobody/nothing")))
     shown = loading(base)
-    for flag in ("dtype", "kv-quant-start", "max-kv-size"):
+    for flag in ("compat", "dtype", "kv-quant-start", "max-kv-size"):
         del shown[flag]
     rows.update(shown)
     rows.update({
@@ -725,7 +765,7 @@ MODES = [
     ("bench", ["--history"], SPEAKING),
     ("list", ["--remote", "x"], SPEAKING | {"remote"}),
     ("fit", ["--all"], SPEAKING | {"all", "ctx", "parallel", "kv", "memory",
-                                   "device-spec", "cached"}),
+                                   "device-spec", "cached", "compat"}),
     ("get", ["nobody/nothing", "--offline"],
      SPEAKING | {"offline", "revision", "quant", "dry-run", "progress"}),
     ("run", [TINY, "hi", "--raw"], None),

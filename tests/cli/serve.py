@@ -304,6 +304,27 @@ def kept_on_the_disk():
     run(TINY, "--port", "0", "--prefix-disk-limit", "1G", code=2)
 
 
+@test("compat")
+def as_mlx_lm():
+    folder, text = path("profiles"), "word " * 40
+    with Server("--prefix-disk", folder) as s:
+        need(cached_tokens(s, text) == 0, "an empty folder")
+    # What another profile computed is a miss that is counted.
+    with Server("--prefix-disk", folder, "--compat", "mlx-lm") as s:
+        need(cached_tokens(s, text) == 0, "another profile")
+        need(metric(s, "quern_prefix_refused_total") == 1, "not counted")
+        need(metric(s, "quern_prefix_misses_total") == 1, "no miss")
+        need(cached_tokens(s, text) > 20, "in memory")
+        request = chat()
+        del request["json"]["temperature"], request["json"]["max_tokens"]
+        a = s.ask(request)
+        need(a.header("x-quern-seed") is None, "it draws")
+        need(a.json() is not None and s.ask(request).json()["choices"] ==
+             a.json()["choices"], "it draws")
+    with Server("--prefix-disk", folder, "--compat", "mlx-lm") as s:
+        need(cached_tokens(s, text) > 20, "it does not survive")
+
+
 def killed_while_it_writes():
     """Files are whole or not there, whenever the end comes."""
     folder = path("killed")

@@ -61,6 +61,16 @@ check "another prompt uses its beginning" json \
 fails 4 "model: expected" run "$q4" abc --prompt-cache "$scratch/saved"
 fails 4 "kv_dtype: expected f32, found f16" \
     run "$tiny" abc --kv f32 --prompt-cache "$scratch/saved"
+fails 4 "compat: expected mlx-lm, found nothing" \
+    run "$tiny" abc --compat mlx-lm --prompt-cache "$scratch/saved"
+answer --compat mlx-lm --save-prompt-cache "$scratch/as-mlx" --json
+check "a profile's own file" code_is 0
+answer --compat mlx-lm --prompt-cache "$scratch/as-mlx" --json
+check "serves under it" json \
+    "d['usage']['cached_tokens'] == d['usage']['prompt_tokens'] - 1"
+fails 4 "compat: expected nothing, found mlx-lm" \
+    run "$tiny" abc --prompt-cache "$scratch/as-mlx"
+fails 2 "expected one of mlx-lm" run "$tiny" abc --compat llama.cpp
 if [ "$(uname -m)" = x86_64 ]; then
     # What was computed with other instructions has other last bits.
     QUERN_ISA=scalar

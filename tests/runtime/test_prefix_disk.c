@@ -33,12 +33,12 @@ static quern_options with_disk(void)
     return options;
 }
 
+#define MODEL QN_TEST_VECTORS "/cases/fixtures/models/tiny"
+
 static quern_model *load(const quern_options *options)
 {
     quern_model *m = NULL;
-    char *path = qn_path_join(QN_TEST_VECTORS, "cases/fixtures/models/tiny");
-    check_quern(quern_model_load(&m, path, options, &error));
-    qn_free(path);
+    check_quern(quern_model_load(&m, MODEL, options, &error));
     return m;
 }
 
@@ -213,6 +213,32 @@ static void test_what_was_computed_in_another_way_is_a_miss(void **state)
     quern_model_free(m);
 }
 
+/* Also where the profile changes nothing of this model. */
+static void test_what_another_profile_computed_is_a_miss(void **state)
+{
+    (void)state;
+    quern_options options = with_disk(), other = options;
+    other.compat = "mlx-lm";
+    live(&options, 1);
+    quern_model *m = load(&other);
+    assert_int_equal(cached(m, 0, NULL), 0);
+    assert_int_equal(stats_of(m).disk_refused, 1);
+    assert_int_equal(stats_of(m).misses, 1);
+    assert_int_equal(cached(m, 0, NULL), PROMPT - 1); /* in memory */
+    quern_model_free(m);
+    m = load(&other);
+    assert_int_equal(cached(m, 0, NULL), PROMPT - 1);
+    assert_int_equal(stats_of(m).disk_refused, 0);
+    quern_model_free(m);
+    m = load(&options);
+    assert_int_equal(cached(m, 0, NULL), 0);
+    assert_int_equal(stats_of(m).disk_refused, 1);
+    quern_model_free(m);
+    other.compat = "llama.cpp";
+    assert_int_equal(quern_model_load(&m, MODEL, &other, &error), QUERN_E_ARG);
+    assert_string_equal(error.where, "compat");
+}
+
 static void test_the_least_recently_used_go(void **state)
 {
     (void)state;
@@ -339,6 +365,7 @@ int main(void)
         test_of(test_spaces_see_nothing_of_each_other),
         test_of(test_a_damaged_file_is_removed),
         test_of(test_what_was_computed_in_another_way_is_a_miss),
+        test_of(test_what_another_profile_computed_is_a_miss),
         test_of(test_the_least_recently_used_go),
         test_of(test_a_flush_removes_the_files),
         test_of(test_the_folder_is_for_one_process_of_its_owner),

@@ -69,11 +69,23 @@ static void test_policy_names_what_runs(void **state)
 static void test_page_stands_alone(void **state)
 {
     (void)state;
-    static const char *const never[] = {
-        "http:",     "https:",          "<script ",    "<style ", " style=",
-        " onclick=", "innerHTML",       "outerHTML",   "eval(",   "@import",
-        "url(",      "document.write",  "localStorage", "<iframe", "<img",
-        "import(",   "insertAdjacentHTML"};
+    static const char *const never[] = {"http:",
+                                        "https:",
+                                        "<script ",
+                                        "<style ",
+                                        " style=",
+                                        " onclick=",
+                                        "innerHTML",
+                                        "outerHTML",
+                                        "eval(",
+                                        "@import",
+                                        "url(",
+                                        "document.write",
+                                        "localStorage",
+                                        "<iframe",
+                                        "<img",
+                                        "import(",
+                                        "insertAdjacentHTML"};
     char *text = text_of();
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(text, never[i]))
