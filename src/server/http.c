@@ -10,7 +10,6 @@
 #include "mhd.h"
 #include "past.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -88,6 +87,7 @@ struct qn_httpd {
     listener listeners[MAX_LISTENERS];
     int listener_count;
     bool quiet, resting; /* for good; until a descriptor is free */
+    bool knocks;         /* somebody wants to connect */
     conn *conns;
     size_t count, busy;
     double next_tick;
@@ -510,23 +510,6 @@ static void on_completed(void *data, struct MHD_Connection *mhd, void **context,
 
 /* ---- connections ---- */
 
-static void describe_peer(conn *c, const struct sockaddr *address)
-{
-    if (address && address->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)address;
-        inet_ntop(AF_INET, &in->sin_addr, c->peer, sizeof c->peer);
-        c->local = (ntohl(in->sin_addr.s_addr) >> 24) == 127;
-    } else if (address && address->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const void *)address;
-        inet_ntop(AF_INET6, &in->sin6_addr, c->peer, sizeof c->peer);
-        c->local = IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) ||
-                   !strncmp(c->peer, "::ffff:127.", 11);
-    } else {
-        snprintf(c->peer, sizeof c->peer, "unix");
-        c->local = true;
-    }
-}
-
 static void begin_conn(qn_httpd *h, struct MHD_Connection *mhd, void **context)
 {
     const union MHD_ConnectionInfo *fd =
@@ -541,7 +524,7 @@ static void begin_conn(qn_httpd *h, struct MHD_Connection *mhd, void **context)
     c->mhd = mhd;
     c->fd = fd->connect_fd;
     c->due = qn_server_now() + h->limits.header_timeout;
-    describe_peer(c, address ? address->client_addr : NULL);
+    c->local = qn_listen_peer(c->peer, address ? address->client_addr : NULL);
     watch_leaving(c);
     c->next = h->conns;
     if (h->conns)
@@ -607,11 +590,9 @@ static void admit(qn_httpd *h, int fd, const struct sockaddr_storage *address,
                               size);
 }
 
-static void on_listener(qn_watch *watch, uint32_t events)
+static void accept_some(listener *l)
 {
     enum { AT_ONCE = 64 };
-    listener *l = (listener *)watch;
-    (void)events;
     for (int i = 0; i < AT_ONCE; i++) {
         struct sockaddr_storage address = {0};
         socklen_t size = sizeof address;
@@ -629,6 +610,24 @@ static void on_listener(qn_watch *watch, uint32_t events)
     }
 }
 
+/* Accepting waits for idle, where the library sees first which connections have
+ * ended and no longer count. */
+static void on_listener(qn_watch *watch, uint32_t events)
+{
+    (void)events;
+    ((listener *)watch)->h->knocks = true;
+}
+
+/* Whether there was somebody. */
+static bool accept_all(qn_httpd *h)
+{
+    bool any = h->knocks && !h->quiet;
+    for (int i = 0; i < h->listener_count && any; i++)
+        accept_some(&h->listeners[i]);
+    h->knocks = false;
+    return any;
+}
+
 qn_status qn_httpd_listen(qn_httpd *h, int fd)
 {
     if (h->listener_count == MAX_LISTENERS)
@@ -642,8 +641,8 @@ qn_status qn_httpd_listen(qn_httpd *h, int fd)
 void qn_httpd_quiesce(qn_httpd *h)
 {
     /* Who has connected before this hears of it. */
-    for (int i = 0; i < h->listener_count && !h->quiet; i++)
-        on_listener(&h->listeners[i].watch, EPOLLIN);
+    h->knocks = true;
+    accept_all(h);
     if (!h->resting)
         rest(h, true);
     h->quiet = true;
@@ -705,6 +704,8 @@ int qn_httpd_idle(void *data)
 {
     qn_httpd *h = data;
     h->mhd.MHD_run(h->daemon);
+    if (accept_all(h))
+        h->mhd.MHD_run(h->daemon);
     bool ticking = h->count || h->quiet || h->resting;
     double now = qn_server_now();
     if (ticking && now >= h->next_tick)

@@ -8,12 +8,13 @@
 #define QN_SERVER_HTTP_H
 
 #include "head.h"
+#include "listen.h"
 #include "loop.h"
 
 typedef struct qn_httpd qn_httpd;
 struct MHD_Connection;
 
-enum { QN_REQUEST_ID_SIZE = 132, QN_PEER_SIZE = 64 };
+enum { QN_REQUEST_ID_SIZE = 132 };
 
 typedef struct qn_exchange {
     qn_head head;

@@ -178,6 +178,25 @@ qn_status qn_listen(qn_listeners *out, const char *const *hosts, size_t count,
     return status;
 }
 
+/* ---- who connects ---- */
+
+bool qn_listen_peer(char name[QN_PEER_SIZE], const struct sockaddr *address)
+{
+    if (address && address->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)address;
+        inet_ntop(AF_INET, &in->sin_addr, name, QN_PEER_SIZE);
+        return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
+    }
+    if (address && address->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)address;
+        inet_ntop(AF_INET6, &in->sin6_addr, name, QN_PEER_SIZE);
+        return IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) ||
+               !strncmp(name, "::ffff:127.", 11);
+    }
+    snprintf(name, QN_PEER_SIZE, "unix");
+    return true;
+}
+
 /* ---- service managers ---- */
 
 /* Whether only this machine reaches a socket. */

@@ -6,7 +6,9 @@
 
 #include <stddef.h>
 
-enum { QN_LISTENERS = 16, QN_URL_SIZE = 320 };
+enum { QN_LISTENERS = 16, QN_URL_SIZE = 320, QN_PEER_SIZE = 64 };
+
+struct sockaddr;
 
 typedef struct qn_listeners {
     int fds[QN_LISTENERS];
@@ -33,6 +35,10 @@ qn_status qn_listen(qn_listeners *out, const char *const *hosts, size_t count,
  * them. */
 qn_status qn_listen_inherited(qn_listeners *out, bool open, bool *found);
 void qn_listeners_close(qn_listeners *listeners);
+
+/* Who connects, NULL being a Unix socket: "127.0.0.1", "unix".  Whether that is
+ * on this machine. */
+bool qn_listen_peer(char name[QN_PEER_SIZE], const struct sockaddr *address);
 
 /* Tells a service manager (NOTIFY_SOCKET), if there is one. */
 void qn_notify_manager(const char *text);

@@ -735,6 +735,9 @@ def addresses():
         for c in held:
             c.close()
     need(not os.path.exists(name), "the socket's file stays")
+    with Server("--max-connections", "1") as s:
+        for _ in range(50):  # each behind the end of the one before
+            need(s.status(get("/health")) == 200, "one after the other")
     with Server("--host", "0.0.0.0", "--allow-unauthenticated") as s:
         need(s.status(get("/health")) == 200, "0.0.0.0")
 

@@ -3,6 +3,8 @@
 
 #include "base/status.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,6 +29,37 @@ static void test_local_addresses(void **state)
         assert_true(qn_listen_is_local(local[i]));
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)
         assert_false(qn_listen_is_local(open[i]));
+}
+
+static void test_who_connects(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *address, *name;
+        bool local;
+    } rows[] = {
+        {"127.0.0.1", "127.0.0.1", true},
+        {"10.0.0.1", "10.0.0.1", false},
+        {"::1", "::1", true},
+        {"::ffff:127.0.0.2", "::ffff:127.0.0.2", true},
+        {"::ffff:10.0.0.1", "::ffff:10.0.0.1", false},
+        {"fe80::1", "fe80::1", false},
+    };
+    char name[QN_PEER_SIZE];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sockaddr_in four = {.sin_family = AF_INET};
+        struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+        const void *address = &four;
+        if (!inet_pton(AF_INET, rows[i].address, &four.sin_addr)) {
+            assert_int_equal(
+                inet_pton(AF_INET6, rows[i].address, &six.sin6_addr), 1);
+            address = &six;
+        }
+        assert_int_equal(qn_listen_peer(name, address), rows[i].local);
+        assert_string_equal(name, rows[i].name);
+    }
+    assert_true(qn_listen_peer(name, NULL));
+    assert_string_equal(name, "unix");
 }
 
 static void test_what_is_no_address(void **state)
@@ -82,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_local_addresses),
+        cmocka_unit_test(test_who_connects),
         cmocka_unit_test(test_what_is_no_address),
         cmocka_unit_test(test_all_get_one_port_and_it_is_then_in_use),
         cmocka_unit_test(test_unix_socket_is_its_owners_and_goes_away),
