@@ -6,6 +6,7 @@
 #include "base/file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -137,17 +138,41 @@ static qn_status add_lines(qn_keys *keys, qn_str text)
     return QN_OK;
 }
 
-qn_status qn_keys_read(qn_keys *keys, const char *path)
+/* Whether the file lies where a service manager puts secrets of this service
+ * (systemd's LoadCredential).  They may be root's, and are readable for the
+ * service by a list of rights, which shows as a group's. */
+static bool is_credential(const char *path)
+{
+    const char *folder = getenv("CREDENTIALS_DIRECTORY");
+    size_t size = folder ? strlen(folder) : 0;
+    while (size > 1 && folder[size - 1] == '/')
+        size--;
+    return size && *folder == '/' && !strncmp(path, folder, size) &&
+           path[size] == '/' && !strchr(path + size + 1, '/');
+}
+
+static bool is_private(const char *path)
 {
     struct stat info;
+    mode_t others = S_IRWXG | S_IRWXO;
+    if (is_credential(path))
+        others &= ~(mode_t)S_IRGRP;
+    return !stat(path, &info) && !(info.st_mode & others);
+}
+
+qn_status qn_keys_read(qn_keys *keys, const char *path)
+{
     char *data = NULL;
-    size_t size = 0;
+    size_t size = 0, before = keys->count;
     qn_status status = qn_file_read(&data, &size, path, KEY_FILE_LIMIT);
-    if (!status && (stat(path, &info) || info.st_mode & (S_IRWXG | S_IRWXO)))
+    if (!status && !is_private(path))
         status = qn_fail(QN_E_ARG, "a file of keys is for its owner alone "
                                    "(mode 0600)");
     if (!status)
         status = add_lines(keys, (qn_str){data, size});
+    /* Without keys everybody could ask, which is not what it is for. */
+    if (!status && keys->count == before)
+        status = qn_fail(QN_E_ARG, "expected a key, found none");
     qn_free(data);
     return status;
 }

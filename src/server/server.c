@@ -109,7 +109,8 @@ static bool check_admin(const qn_server *s, const qn_exchange *x, int key,
         return true;
     return qn_api_fail(error, QN_API_ADMIN_REQUIRED, NULL,
                        s->keys.count
-                           ? "this route needs an administrator's key"
+                           ? "this route needs an administrator's key, a line "
+                             "NAME:KEY:admin of --api-key-file"
                            : "without keys this route is for this machine "
                              "alone");
 }

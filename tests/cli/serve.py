@@ -122,16 +122,24 @@ def keys_and_rights():
             a = s.ask(flush)
             need(a.status == status, f"{key}: {a.status}")
         need(set(a.json()) == {"entries", "bytes"}, a.body)
+        flush["headers"]["x-api-key"] = "k1"
+        need("NAME:KEY:admin" in s.ask(flush).body.decode(), "how to get one")
         need(" key=alice " in s.errors() and "ka" not in s.errors(), "log")
         # A new file of keys, and a bad one, which changes nothing.
-        for text, old, new in (("bob:kb\n", 401, 200), ("bob\n!:\n", 401, 200)):
+        for text, told in (("bob:kb\n", None), ("bob\n!:\n", "a name has"),
+                           ("", "expected a key, found none")):
             with open(name, "w", encoding="utf-8") as file:
                 file.write(text)
             s.process.send_signal(signal.SIGHUP)
+            if told:
+                s.wait_for(told)
             until = time.monotonic() + 20
-            while s.status(get("/v1/models", "kb")) != new:
+            while s.status(get("/v1/models", "kb")) != 200:
                 need(time.monotonic() < until, "SIGHUP")
-            need(s.status(get("/v1/models", "ka")) == old, "the old key")
+            need(s.status(get("/v1/models", "ka")) == 401, "the old key")
+    # The file is empty now: without keys everybody could ask.
+    err = run(TINY, "--port", "0", "--api-key-file", name, code=2)[2]
+    need("found none" in err, err)
     with Server("--api-key", "k1", "--metrics-open") as s:
         need(s.status(get("/metrics")) == 200, "--metrics-open")
 
