@@ -374,7 +374,9 @@ static qn_status add_text(qn_answer *a, int32_t id)
             status = end_span(a, before, false);
         a->fresh = span == QN_SPAN_REASONING || a->thought_tokens > 0;
     }
-    a->thought_tokens += silent || span == QN_SPAN_REASONING;
+    bool thought = silent || span == QN_SPAN_REASONING;
+    a->tokens[a->count - 1].token.thought = thought;
+    a->thought_tokens += thought;
     if (!silent && span == QN_SPAN_REASONING && a->budget > 0)
         a->budget--;
     if (!status && silent)

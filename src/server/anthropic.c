@@ -88,7 +88,8 @@ static bool read_thinking(qn_reading *r, const qn_field *f,
 static bool read_effort(qn_reading *r, const qn_field *f, const qn_json *value,
                         void *base)
 {
-    static const char *const efforts[] = {"low", "medium", "high"};
+    static const char *const efforts[] = {"low", "medium", "high", "xhigh",
+                                          "max"};
     (void)f;
     for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
         if (qn_str_is(value->text, efforts[i])) {
@@ -96,7 +97,7 @@ static bool read_effort(qn_reading *r, const qn_field *f, const qn_json *value,
             return true;
         }
     return qn_bad_field(r, QN_API_UNSUPPORTED_VALUE,
-                        "expected low, medium or high");
+                        "expected low, medium, high, xhigh or max");
 }
 
 static const qn_field output_rows[] = {
@@ -305,6 +306,17 @@ typedef struct renderer {
     bool lists, prefill;
 } renderer;
 
+/* A template that grades its thoughts knows three grades. */
+static bool check_effort(const qn_anthropic *a, const char *source,
+                         qn_api_error *error)
+{
+    bool more =
+        a->effort && (!strcmp(a->effort, "xhigh") || !strcmp(a->effort, "max"));
+    return !more || !mentions(source, "reasoning_effort") ||
+           qn_api_fail(error, QN_API_UNSUPPORTED_VALUE, "output_config.effort",
+                       "this model has low, medium and high");
+}
+
 static bool begin_render(renderer *re, qn_api_call *call,
                          const qn_api_model *model, qn_api_error *error)
 {
@@ -318,6 +330,8 @@ static bool begin_render(renderer *re, qn_api_call *call,
                      /* A text that is continued is one. */
                      .lists = !prefill &&
                               qn_template_reads_lists(info.chat_template)};
+    if (!check_effort(a, info.chat_template, error))
+        return false;
     write_variables(&re->variables, call, info.chat_template);
     return re->variables.failed || call->ignored.failed
                ? qn_api_fail_memory(error)

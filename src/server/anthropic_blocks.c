@@ -382,13 +382,16 @@ static bool read_message(collector *c, const qn_json *message)
     qn_str role = qn_json_get(message, "role")->text;
     if (qn_str_is(role, "user")) {
         c->role = QN_FROM_USER;
+    } else if (qn_str_is(role, "system")) { /* from here on */
+        c->role = QN_FROM_SYSTEM;
     } else if (qn_str_is(role, "assistant")) {
         c->role = QN_FROM_ASSISTANT;
     } else {
         qn_enter(r, "role");
-        return qn_bad_field(r, QN_API_UNSUPPORTED_VALUE,
-                            "expected user or assistant, found \"%.*s\"",
-                            role.size < 40 ? (int)role.size : 40, role.data);
+        return qn_bad_field(
+            r, QN_API_UNSUPPORTED_VALUE,
+            "expected user, assistant or system, found \"%.*s\"",
+            role.size < 40 ? (int)role.size : 40, role.data);
     }
     size_t before = qn_enter(r, "content");
     if (!read_content(c, qn_json_get(message, "content")))

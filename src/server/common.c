@@ -15,6 +15,7 @@ enum { MAX_BIASES = 1024, MAX_STOPS = 16, MAX_STOP_BYTES = 256 };
 static const qn_field stream_rows[] = {
     QN_FIELD(qn_api_call, "include_usage", QN_BOOL, qn_take_bool, include_usage,
              0, 0, NULL),
+    QN_FIELD_BY("include_obfuscation", QN_BOOL, NULL, qn_take_ignored),
 };
 
 static qn_table stream_table(void *call)
@@ -109,6 +110,9 @@ const qn_field qn_call_fields[] = {
     QN_FIELD_BY("keep_alive", QN_INT | QN_STRING, NULL, read_keep_alive),
     QN_FIELD_BY("metadata", QN_OBJECT, NULL, qn_take_nothing),
     QN_FIELD_BY("service_tier", QN_STRING, NULL, qn_take_nothing),
+    QN_FIELD_BY("safety_identifier", QN_STRING, NULL, qn_take_nothing),
+    QN_FIELD_BY("prompt_cache_retention", QN_STRING, NULL, qn_take_nothing),
+    QN_FIELD_BY("prompt_cache_options", QN_OBJECT, NULL, qn_take_ignored),
     QN_FIELD_BY("store", QN_BOOL, NULL, qn_take_ignored),
 };
 const size_t qn_call_field_count =

@@ -93,6 +93,7 @@ const qn_field qn_openai_fields[] = {
     QN_FIELD_BY("audio", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("prediction", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("web_search_options", QN_ANY, NULL, qn_take_refused),
+    QN_FIELD_BY("moderation", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("tools", QN_ARRAY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("tool_choice", QN_STRING | QN_OBJECT, NULL, qn_take_refused),
     QN_FIELD_BY("parallel_tool_calls", QN_BOOL, NULL, qn_take_nothing),
@@ -214,6 +215,7 @@ static const qn_field chat_fields[] = {
     {"chat_template_kwargs", QN_OBJECT, qn_take_variables,
      offsetof(qn_openai, variables), sizeof(qn_json *), 0, 0, NULL, NULL},
     QN_FIELD_BY("reasoning_effort", QN_STRING, NULL, read_effort),
+    QN_FIELD_BY("verbosity", QN_STRING, NULL, qn_take_ignored),
     ROW("continue_final_message", QN_BOOL, qn_take_bool, continue_final, 0, 0,
         NULL),
 };

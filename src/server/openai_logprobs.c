@@ -105,8 +105,9 @@ static bool is_repeated(const quern_token *t, int i)
 static void write_tops(qn_buf *out, const quern_token *t, bool ids)
 {
     bool first = true;
-    if (!t->top_count) {
-        qn_buf_add_text(out, "null");
+    if (!t->top_count) { /* none asked for, or nothing before the token */
+        bool none = ids || isnan(t->logprob);
+        qn_buf_add_text(out, none ? "null" : "{}");
         return;
     }
     for (int i = 0; i < t->top_count; i++) {

@@ -3,6 +3,7 @@
 #include "responses.h"
 #include "responses_store.h"
 
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 #define NUM_MAX ((double)INT64_MAX)
 
 #define ROW(name, types, read, member, low, high, range)                       \
@@ -26,6 +27,7 @@ static bool read_format(qn_reading *r, const qn_field *f, const qn_json *value,
 
 static const qn_field text_rows[] = {
     QN_FIELD_BY("format", QN_OBJECT, NULL, read_format),
+    QN_FIELD_BY("verbosity", QN_STRING, NULL, qn_take_ignored),
 };
 static const qn_field reasoning_rows[] = {
     ROW("effort", QN_STRING, qn_take_json, effort, 0, 0, NULL),
@@ -40,10 +42,10 @@ static const qn_field stream_rows[] = {
 static qn_table part_table(const qn_field *f, void *base)
 {
     if (!strcmp(f->name, "text"))
-        return (qn_table){text_rows, 1, base, NULL};
+        return (qn_table){text_rows, COUNT(text_rows), base, NULL};
     if (!strcmp(f->name, "reasoning"))
-        return (qn_table){reasoning_rows, 3, base, NULL};
-    return (qn_table){stream_rows, 1, base, NULL};
+        return (qn_table){reasoning_rows, COUNT(reasoning_rows), base, NULL};
+    return (qn_table){stream_rows, COUNT(stream_rows), base, NULL};
 }
 
 static bool part_shape(qn_reading *r, const qn_field *f, const qn_json *value,
@@ -160,11 +162,14 @@ static const qn_field rows[] = {
     QN_FIELD_BY("tools", QN_ARRAY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("tool_choice", QN_STRING | QN_OBJECT, NULL, qn_take_refused),
     QN_FIELD_BY("max_tool_calls", QN_INT, NULL, qn_take_nothing),
-    QN_FIELD_BY("service_tier", QN_STRING, NULL, qn_take_nothing),
-    QN_FIELD_BY("safety_identifier", QN_STRING, NULL, qn_take_nothing),
-    QN_FIELD_BY("prompt_cache_retention", QN_STRING, NULL, qn_take_nothing),
     QN_FIELD_BY("grammar", QN_ANY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("json_schema", QN_ANY, NULL, qn_take_refused),
+    QN_FIELD_BY("moderation", QN_ANY, NULL, qn_take_refused),
+    QN_FIELD_BY("context_management", QN_ARRAY, NULL, qn_take_ignored),
+    CALL_ROW("service_tier", QN_STRING),
+    CALL_ROW("safety_identifier", QN_STRING),
+    CALL_ROW("prompt_cache_retention", QN_STRING),
+    CALL_ROW("prompt_cache_options", QN_OBJECT),
     CALL_ROW("user", QN_STRING),
     CALL_ROW("prompt_cache_key", QN_STRING),
     CALL_ROW("cache_salt", QN_STRING),
@@ -183,7 +188,7 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
     *a = (qn_asked_response){.store = true, .parallel_tool_calls = true};
     call->extra = a;
     const qn_table tables[] = {
-        {rows, sizeof rows / sizeof *rows, a, NULL},
+        {rows, COUNT(rows), a, NULL},
         {qn_request_fields, qn_request_field_count, call, &call->given},
         {qn_foreign_fields, qn_foreign_field_count, NULL, NULL},
     };

@@ -43,6 +43,8 @@ static void write_usage(qn_json_writer *w, const quern_result *r)
     qn_json_write_key(w, "input_tokens_details");
     qn_json_write_object(w);
     qn_json_pair_int(w, "cached_tokens", r->cached_tokens);
+    /* Prompts are kept as long as there is room: none is written at a price. */
+    qn_json_pair_int(w, "cache_write_tokens", 0);
     qn_json_write_object_end(w);
     qn_json_pair_int(w, "output_tokens", r->completion_tokens);
     qn_json_write_key(w, "output_tokens_details");
@@ -341,8 +343,9 @@ static void add_text(qn_api_stream *s, bool thought, qn_str text,
 {
     state *st = s->state;
     qn_json_writer w;
-    if (!thought && s->call->asked.logprobs)
-        qn_logprobs_add(&st->logprobs, tokens, count);
+    for (size_t i = 0; s->call->asked.logprobs && i < count; i++)
+        if (!tokens[i].thought) /* also one whose mark has no text */
+            qn_logprobs_add(&st->logprobs, &tokens[i], 1);
     if (!text.size)
         return;
     open_item_of(s, thought ? OPEN_REASONING : OPEN_MESSAGE, out);

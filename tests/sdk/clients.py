@@ -8,11 +8,8 @@ blocks of Python in the pages about clients run, too.
 
 import contextlib
 import io
-import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,68 +17,17 @@ import time
 import anthropic
 import openai
 
+from support import ASK, Server, models, raises, scripted
+
 QUERN, ROOT = sys.argv[1:]
-MODELS = os.path.join(ROOT, "tests/vectors/cases/fixtures/models")
-TINY = os.path.join(MODELS, "tiny")
+TINY = os.path.join(models(ROOT), "tiny")
 PAGES = ["client-openai.md", "client-anthropic.md"]
-ASK = [{"role": "user", "content": "Hi"}]
 TESTS = []
 
 
 def test(function):
     TESTS.append(function)
     return function
-
-
-def scripted(folder, text):
-    """A model that answers with `text`, a token a byte."""
-    shutil.copytree(os.path.join(MODELS, "scripted"), folder)
-    name = os.path.join(folder, "config.json")
-    os.chmod(name, 0o644)
-    with open(name, encoding="utf-8") as file:
-        config = json.load(file)
-    config["script_ids"] = list(text.encode())
-    with open(name, "w", encoding="utf-8") as file:
-        json.dump(config, file)
-    return folder
-
-
-class Server:
-    def __init__(self, model, *flags):
-        reader, writer = os.pipe()
-        self.process = subprocess.Popen(
-            [QUERN, "serve", model, "--port", "0", "--ready-fd", str(writer),
-             "-q", *flags], pass_fds=[writer], stdin=subprocess.DEVNULL)
-        os.close(writer)
-        with os.fdopen(reader) as pipe:
-            self.url = f"http://127.0.0.1:{int(pipe.read())}"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *rest):
-        self.process.terminate()
-        assert self.process.wait(timeout=60) == 0
-
-    def openai(self, key="key"):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key=key,
-                             max_retries=0)
-
-    def anthropic(self, key="key"):
-        return anthropic.Anthropic(base_url=self.url, api_key=key,
-                                   max_retries=0)
-
-
-def raises(kind, call, code=None, param=None):
-    try:
-        call()
-    except kind as error:
-        if code:
-            assert error.code == code, error.code
-        if param:
-            assert error.param == param, error.param
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 # ---- OpenAI ----
@@ -291,9 +237,9 @@ def pages(talk, _tiny):
 def main():
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
-        model = scripted(os.path.join(folder, "talk"), "Hello, you")
-        with Server(model, "--api-key", "key") as talk, \
-                Server(TINY, "--api-key", "key", "--pooling", "mean") as tiny:
+        model = scripted(ROOT, os.path.join(folder, "talk"), "Hello, you")
+        with Server(QUERN, model, "--api-key", "key") as talk, \
+                Server(QUERN, TINY, "--api-key", "key", "--pooling", "mean") as tiny:
             for function in TESTS:
                 began = time.monotonic()
                 try:

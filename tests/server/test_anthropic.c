@@ -90,7 +90,7 @@ static void test_values_are_refused_with_their_place(void **state)
          QN_API_OUT_OF_RANGE, "thinking.budget_tokens"},
         {FIELD("\"thinking\":{\"type\":\"adaptive\",\"budget_tokens\":5}"),
          QN_API_UNSUPPORTED_VALUE, "thinking.budget_tokens"},
-        {FIELD("\"output_config\":{\"effort\":\"max\"}"),
+        {FIELD("\"output_config\":{\"effort\":\"huge\"}"),
          QN_API_UNSUPPORTED_VALUE, "output_config.effort"},
         {FIELD("\"output_config\":{\"format\":{}}"), QN_API_UNSUPPORTED_VALUE,
          "output_config.format"},
@@ -100,7 +100,7 @@ static void test_values_are_refused_with_their_place(void **state)
          "tool_choice"},
         {FIELD("\"mcp_servers\":[{}]"), QN_API_UNSUPPORTED_VALUE,
          "mcp_servers"},
-        {MESSAGES("{\"role\":\"system\",\"content\":\"a\"}"),
+        {MESSAGES("{\"role\":\"tool\",\"content\":\"a\"}"),
          QN_API_UNSUPPORTED_VALUE, "messages[0].role"},
         {USER("{\"type\":\"image\",\"source\":{}}"), QN_API_UNSUPPORTED_CONTENT,
          "messages[0].content[0].type"},
@@ -281,6 +281,13 @@ static void test_prompts_are_the_templates(void **state)
                  FIELD("\"thinking\":{\"type\":\"adaptive\"},"
                        "\"output_config\":{\"effort\":\"low\"}"),
                  "<user>Hi[True][low]<a>");
+    /* Instructions may come later, and join those that they follow. */
+    check_prompt(&m, MESSAGES(HI ",{\"role\":\"system\",\"content\":\"S\"}"),
+                 "<user>Hi<system>S[True]<a>");
+    check_prompt(&m,
+                 BODY("\"system\":\"S\",\"messages\":[{\"role\":\"system\","
+                      "\"content\":[" TEXT("T") "]}," HI "]"),
+                 "<system>S\n\nT<user>Hi[True]<a>");
     /* An assistant's last message is gone on with. */
     check_prompt(&m,
                  MESSAGES(HI ",{\"role\":\"assistant\",\"content\":[" TEXT(
@@ -337,8 +344,15 @@ static void test_what_the_model_can_not_take_is_refused(void **state)
     static const bad_body refused[] = {
         {FIELD("\"top_k\":1"), QN_API_TEMPLATE_ERROR, "messages"},
     };
+    static const bad_body graded[] = {
+        {FIELD("\"output_config\":{\"effort\":\"max\"}"),
+         QN_API_UNSUPPORTED_VALUE, "output_config.effort"},
+    };
     qn_api_model m = tiny_model(NULL);
     check_bad_calls(messages, &m, BAD(rows));
+    tiny_free(&m);
+    m = tiny_model(tmpl);
+    check_bad_calls(messages, &m, BAD(graded));
     tiny_free(&m);
     m = tiny_model("{{ raise_exception('never') }}");
     check_bad_calls(messages, &m, BAD(refused));

@@ -167,7 +167,7 @@ static void test_n_answers_share_a_prompt(void **state)
 #define LEGACY_LOGPROBS                                                        \
     "{\"tokens\":[\"bytes:\\\\xe2\\\\x82\",\"bytes:\\\\xac\"],"                \
     "\"token_logprobs\":[-0.5,0],\"top_logprobs\":[{\"bytes:\\\\xe2\\\\x82\":" \
-    "-0.5,\"b\":-9999},null],\"text_offset\":[0,1]}"
+    "-0.5,\"b\":-9999},{}],\"text_offset\":[0,1]}"
 #define MLX_LOGPROBS                                                           \
     "{\"tokens\":[5,9],\"token_logprobs\":[-0.5,0],\"top_logprobs\":[{\"5\":"  \
     "-0.5,\"6\":-9999,\"7\":-9999},null],\"content\":[{\"id\":5,\"token\":"    \

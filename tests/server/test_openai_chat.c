@@ -418,11 +418,11 @@ static void test_fields_without_effect_are_listed(void **state)
     (void)state;
     qn_api_call call;
     parse_good(&call, chat, &plain_server,
-               FIELD("\"verbosity\":1,\"store\":true,\"id_slot\":0,"
+               FIELD("\"novelty\":1,\"store\":true,\"id_slot\":0,"
                      "\"a\\r\\nb, c\":null,\"stream\":true,"
                      "\"stream_options\":{\"x\":1}"));
     assert_string_equal(call.ignored.data,
-                        "verbosity,a??b??c,stream_options.x,store,id_slot");
+                        "novelty,a??b??c,stream_options.x,store,id_slot");
     qn_api_call_free(&call);
     qn_buf body = QN_BUF_INIT;
     qn_buf_add_text(&body, "{\"messages\":[" USER "]");
@@ -434,7 +434,7 @@ static void test_fields_without_effect_are_listed(void **state)
     qn_api_call_free(&call);
     qn_buf_free(&body);
     static const bad_body rows[] = {
-        {FIELD("\"verbosity\":1"), QN_API_UNKNOWN_FIELD, "verbosity"},
+        {FIELD("\"novelty\":1"), QN_API_UNKNOWN_FIELD, "novelty"},
         {FIELD("\"stream\":true,\"stream_options\":{\"x\":1}"),
          QN_API_UNKNOWN_FIELD, "stream_options.x"},
     };

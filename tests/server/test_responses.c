@@ -214,7 +214,8 @@ static quern_result result_of(const char *text, const char *reasoning)
     "\"tool_choice\":\"auto\",\"tools\":[],\"top_logprobs\":0,\"top_p\":1,"    \
     "\"truncation\":\"disabled\",\"user\":null,\"usage\":" usage "}"
 #define USAGE                                                                  \
-    "{\"input_tokens\":10,\"input_tokens_details\":{\"cached_tokens\":4},"     \
+    "{\"input_tokens\":10,\"input_tokens_details\":{\"cached_tokens\":4,"      \
+    "\"cache_write_tokens\":0},"                                               \
     "\"output_tokens\":3,\"output_tokens_details\":{\"reasoning_tokens\":1},"  \
     "\"total_tokens\":13}"
 #define TEXT(text)                                                             \
@@ -346,13 +347,14 @@ static void test_a_stream_has_its_events_in_order(void **state)
 static void test_log_probabilities_ride_with_their_text(void **state)
 {
     (void)state;
-    static const quern_token token = {
-        .id = 5, .logprob = -0.5F, .bytes = "a", .byte_count = 1};
+    static const quern_token tokens[] = {
+        {.id = 6, .bytes = "b", .byte_count = 1, .thought = true},
+        {.id = 5, .logprob = -0.5F, .bytes = "a", .byte_count = 1}};
     qn_api_call call;
     qn_buf out = QN_BUF_INIT;
     quern_result r = result_of("a", "");
-    r.tokens = (quern_token *)&token;
-    r.token_count = 1;
+    r.tokens = (quern_token *)tokens;
+    r.token_count = 2;
     parse_good(&call, responses, &plain_server,
                FIELD("\"include\":[\"message.output_text.logprobs\"],"
                      "\"top_logprobs\":1,\"store\":false"));
