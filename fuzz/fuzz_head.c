@@ -69,7 +69,7 @@ static void check_target(const qn_head *head)
     if (route)
         FUZZ_CHECK(!id.size || !memchr(id.data, '/', id.size));
     (void)qn_route_style(head->path);
-    (void)qn_query_get(head, "context", &value);
+    (void)qn_query_get(head->query, "context", &value);
     qn_buf_clear(&value);
     qn_percent_decode(&value, head->path);
     FUZZ_CHECK(value.size <= head->path.size);

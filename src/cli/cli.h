@@ -163,6 +163,9 @@ void qn_peak_reset(void);
 
 /* ---- models (model.c) ---- */
 
+/* Finds out cli->threads, once. */
+void qn_cli_count_threads(qn_cli *cli);
+
 /* Without a reference: the only model of the cache that runs, else the one that
  * was loaded last, becomes the first word; else the error says what to fetch
  * (last.c). */
@@ -173,7 +176,11 @@ void qn_cli_note_model(const char *ref);
  * fetched, which the hint says; prints, and returns the exit code. */
 int qn_cli_fail_load(const qn_cli *cli, const char *ref,
                      const quern_error *error);
-/* Loads the model with the common model flags; the exit code. */
+/* Opens a model with the common model flags.  `cli` must outlive it, unless
+ * cli->adapt names another one as the log's. */
+quern_status qn_cli_open(qn_cli *cli, const char *ref, quern_model **out,
+                         quern_error *error);
+/* The same with --pull; says why it can't be opened, and the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
 
 /* ---- the cache (get.c) ---- */

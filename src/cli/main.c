@@ -174,6 +174,8 @@ static bool wants_model(const command_row *command, const qn_args *args)
 {
     return (command->bit & QN_CMD_FINDS) && !args->word_count &&
            !args->flag[QN_FLAG_SERVER].given &&
+           !args->flag[QN_FLAG_SERVED].given &&
+           !args->flag[QN_FLAG_MODELS_DIR].given &&
            !args->flag[QN_FLAG_RUNS_HISTORY].on &&
            !args->flag[QN_FLAG_FIT_ALL].on;
 }

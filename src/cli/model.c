@@ -48,7 +48,7 @@ static qn_status check_backend(const qn_arg *arg)
     return QN_OK;
 }
 
-static void count_threads(qn_cli *cli)
+void qn_cli_count_threads(qn_cli *cli)
 {
     const qn_arg *arg = &cli->args.flag[QN_FLAG_THREADS];
     int allowed = qn_cpu_allowed();
@@ -163,11 +163,21 @@ static qn_status apply_model(quern_options *options, const qn_cli *cli,
     return QN_OK;
 }
 
-int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
+/* The thread's qn_fail sentence as an error of the runtime's. */
+static quern_status give(quern_error *error, qn_status status)
+{
+    /* The two lists of classes are in the same order. */
+    error->status = (quern_status)status;
+    snprintf(error->where, sizeof error->where, "%s", qn_error_where());
+    snprintf(error->message, sizeof error->message, "%s", qn_error_text());
+    return error->status;
+}
+
+quern_status qn_cli_open(qn_cli *cli, const char *given, quern_model **out,
+                         quern_error *error)
 {
     const qn_arg *flag = cli->args.flag;
     const qn_config_model named = qn_config_find_model(cli, given);
-    const char *ref = named.ref;
     char *template = NULL;
     quern_options options;
     quern_options_init(&options);
@@ -180,30 +190,35 @@ int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
         status = apply_model(&options, cli, &named);
     if (!status)
         status = check_settings(&options, flag);
-    if (cli->adapt)
-        cli->adapt(cli->adapt_data, &options);
-    int code = QN_EXIT_OK;
-    quern_error error;
-    if (status) {
-        code = qn_cli_fail_status(cli, status, NULL);
-        goto done;
-    }
-    if (!cli->threads)
-        count_threads(cli);
+    if (!cli->threads && !status)
+        qn_cli_count_threads(cli);
     options.threads = flag[QN_FLAG_THREADS].given ? cli->threads : 0;
     options.log_data = cli;
-    quern_status loaded = quern_model_load(out, ref, &options, &error);
-    /* A file that is missing inside a model has a place; the model has none. */
-    if (loaded == QUERN_E_NOTFOUND && !*error.where && flag[QN_FLAG_PULL].on) {
-        code = qn_cli_pull(cli, ref);
-        if (!code)
-            loaded = quern_model_load(out, ref, &options, &error);
-    }
-    if (!code && loaded)
-        code = qn_cli_fail_load(cli, ref, &error);
-    if (!code && !cli->headers_only)
-        qn_cli_note_model(ref);
-done:
+    if (cli->adapt)
+        cli->adapt(cli->adapt_data, &options);
+    quern_status loaded =
+        status ? give(error, status)
+               : quern_model_load(out, named.ref, &options, error);
     qn_free(template);
-    return code;
+    return loaded;
+}
+
+int qn_cli_load(qn_cli *cli, const char *given, quern_model **out)
+{
+    const char *ref = qn_config_find_model(cli, given).ref;
+    quern_error error;
+    quern_status status = qn_cli_open(cli, given, out, &error);
+    /* A file that is missing inside a model has a place; the model has none. */
+    if (status == QUERN_E_NOTFOUND && !*error.where &&
+        cli->args.flag[QN_FLAG_PULL].on) {
+        int code = qn_cli_pull(cli, ref);
+        if (code)
+            return code;
+        status = qn_cli_open(cli, given, out, &error);
+    }
+    if (status)
+        return qn_cli_fail_load(cli, ref, &error);
+    if (!cli->headers_only)
+        qn_cli_note_model(ref);
+    return QN_EXIT_OK;
 }

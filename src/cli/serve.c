@@ -2,9 +2,8 @@
 #include "cli.h"
 
 #include "base/alloc.h"
-#include "base/units.h"
+#include "serve_models.h"
 #include "server/listen.h"
-#include "server/server.h"
 #include "web/page.h"
 
 #include <errno.h>
@@ -15,17 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PARALLEL = 8, LEAST_CTX = 2048, DEFAULT_PORT = 8080, ID_SIZE = 256 };
+enum { PARALLEL = 8, DEFAULT_PORT = 8080 };
 
 typedef struct serve {
     qn_cli *cli;
-    const char *ref;
     qn_server_config config;
-    char id[ID_SIZE];
-    quern_fit fit;
-    int64_t ctx; /* once it is decided */
-    uint64_t prefix_cache;
-    bool drafts;
+    qn_served models;
 } serve;
 
 static const qn_arg *flag_of(const serve *v, qn_flag flag)
@@ -104,21 +98,6 @@ static qn_status check_origins(const serve *v)
     return QN_OK;
 }
 
-static qn_status check_alias(const qn_arg *alias)
-{
-    if (!alias->given)
-        return QN_OK;
-    bool bad = !*alias->text || strlen(alias->text) >= ID_SIZE ||
-               strstr(alias->text, "/..");
-    for (const char *c = alias->text; *c && !bad; c++)
-        bad = (unsigned char)*c <= ' ' || *c == 0x7f;
-    return bad ? qn_fail(QN_E_ARG,
-                         "--alias '%s': expected a name without "
-                         "spaces, control characters and /..",
-                         alias->text)
-               : QN_OK;
-}
-
 static qn_status check_ready_fd(const qn_arg *fd)
 {
     if (fd->given && fcntl((int)fd->whole, F_GETFD) < 0)
@@ -163,27 +142,6 @@ static const char **list_of(const qn_arg *arg)
     for (size_t i = 0; out && i < arg->list_count; i++)
         out[i] = arg->list[i];
     return out;
-}
-
-/* What clients call the model: never a path, which would tell where files
- * lie. */
-static void choose_id(serve *v)
-{
-    const qn_arg *alias = flag_of(v, QN_FLAG_ALIAS);
-    const char *name = alias->given ? alias->text : v->ref;
-    size_t size = strlen(name);
-    if (!alias->given && !access(name, F_OK)) {
-        while (size > 1 && name[size - 1] == '/')
-            size--;
-        for (size_t i = size; i-- > 0;)
-            if (name[i] == '/' && i + 1 < size) {
-                name += i + 1;
-                size -= i + 1;
-                break;
-            }
-    }
-    snprintf(v->id, sizeof v->id, "%.*s", (int)size, name);
-    v->config.model = v->id;
 }
 
 static void set_limits(serve *v)
@@ -234,6 +192,7 @@ static void set_config(serve *v)
         qn_log_level_of(level->text, &c->log_level);
     c->log_file = file->given ? file->text : NULL;
     c->log_content = content->given ? content->text : NULL;
+    c->idle_unload = real(v, QN_FLAG_IDLE_UNLOAD, 0);
     c->pooling = qn_cli_pooling(flag_of(v, QN_FLAG_POOLING));
     c->shared_cache = flag_of(v, QN_FLAG_SHARED_CACHE)->on;
     set_limits(v);
@@ -262,8 +221,6 @@ static qn_status read_flags(serve *v)
     if (!status)
         status = check_origins(v);
     if (!status)
-        status = check_alias(flag_of(v, QN_FLAG_ALIAS));
-    if (!status)
         status = check_ready_fd(flag_of(v, QN_FLAG_READY_FD));
     if (status)
         return status;
@@ -272,207 +229,39 @@ static qn_status read_flags(serve *v)
     return v->config.allowed_hosts && v->config.origins ? QN_OK : QN_E_NOMEM;
 }
 
-/* ---- the model ---- */
-
-static uint64_t choose_prefix_cache(const serve *v)
-{
-    const qn_arg *given = flag_of(v, QN_FLAG_PREFIX_CACHE);
-    const uint64_t most = (uint64_t)8 << 30;
-    quern_machine machine;
-    if (given->given)
-        return (uint64_t)given->whole;
-    quern_machine_get(&machine, false);
-    return machine.usable / 10 < most ? machine.usable / 10 : most;
-}
-
-static void adapt(void *data, quern_options *options)
-{
-    serve *v = data;
-    int64_t rows = whole(v, QN_FLAG_SPEC_MAX_ROWS, 4);
-    options->parallel = v->ctx ? v->fit.parallel : v->config.parallel;
-    options->prefix_cache = v->prefix_cache;
-    options->prefix_disk = flag_of(v, QN_FLAG_PREFIX_DISK)->text;
-    options->prefix_disk_limit =
-        (uint64_t)whole(v, QN_FLAG_PREFIX_DISK_LIMIT, 0);
-    options->prefill_chunk = (int)whole(v, QN_FLAG_PREFILL_CHUNK, 512);
-    options->kv_budget = v->config.kv_asked;
-    options->max_step_ms = (int)whole(v, QN_FLAG_MAX_STEP_MS, 250);
-    options->spec_max_rows = (int)rows;
-    if (!rows) {
-        options->draft = NULL;
-        options->ngram = false;
-    }
-    v->drafts = options->draft || options->ngram;
-    if (v->ctx)
-        options->ctx = v->ctx;
-}
-
-/* ---- admission ---- */
-
-static void add_part(qn_buf *out, const char *name, uint64_t bytes)
-{
-    char text[QN_SIZE_TEXT];
-    if (bytes)
-        qn_buf_printf(out, ", %s %s", name, qn_size_text(text, bytes));
-}
-
-static int refuse(const serve *v)
-{
-    const quern_fit *f = &v->fit;
-    char a[QN_SIZE_TEXT], b[QN_SIZE_TEXT];
-    qn_buf message = QN_BUF_INIT, hint = QN_BUF_INIT;
-    qn_buf_printf(&message,
-                  "the model needs %s with ctx %lld and parallel %d, and %s "
-                  "can be used: weights %s",
-                  qn_size_text(a, f->required), (long long)f->context,
-                  f->parallel, qn_size_text(b, f->usable),
-                  qn_size_text((char[QN_SIZE_TEXT]){0}, f->weights));
-    add_part(&message, "kv", f->kv);
-    add_part(&message, "state", f->state);
-    add_part(&message, "workspace", f->workspace);
-    add_part(&message, "prefix cache", f->prefix);
-    add_part(&message, "draft", f->draft);
-    add_part(&message, "program", f->base);
-    for (int i = 0; i < f->remedy_count; i++)
-        qn_buf_printf(&hint, "%s--%s %s (-%s)", i ? " | " : "",
-                      f->remedies[i].flag, f->remedies[i].value,
-                      qn_size_text(a, f->remedies[i].saves));
-    if (!f->remedy_count)
-        qn_buf_add_text(&hint, "a smaller quantization of the model");
-    int code =
-        qn_cli_fail(v->cli, QUERN_E_NOMEM, v->ref,
-                    message.data ? message.data : "out of memory", hint.data);
-    qn_buf_free(&message);
-    qn_buf_free(&hint);
-    return code;
-}
-
-static bool predict(serve *v, const quern_model *model, int64_t ctx,
-                    int parallel, quern_error *error)
-{
-    const quern_fit_options options = {
-        .ctx = ctx, .parallel = parallel, .kv_budget = v->config.kv_asked};
-    return !quern_model_fit(&v->fit, model, &options, error);
-}
-
-/* A shorter context, then fewer rows, until it fits or there is nothing left
- * to lower. */
-static bool lower(serve *v, const quern_model *model, quern_error *error)
-{
-    int parallel = v->config.parallel;
-    for (;;) {
-        int64_t most = v->fit.max_context;
-        if (v->fit.fits)
-            return true;
-        if (most < v->fit.context) {
-            int64_t ctx = most < LEAST_CTX ? LEAST_CTX : most;
-            if (ctx < v->fit.context &&
-                !predict(v, model, ctx, parallel, error))
-                return false;
-            if (v->fit.fits)
-                return true;
-        }
-        if (parallel == 1)
-            return true;
-        if (!predict(v, model, v->fit.context, --parallel, error))
-            return false;
-    }
-}
-
-static void say_lowered(const serve *v)
-{
-    char text[96];
-    snprintf(text, sizeof text, "to fit: --ctx %lld --parallel %d",
-             (long long)v->fit.context, v->fit.parallel);
-    qn_cli_log(v->cli, QUERN_LOG_WARN, text);
-}
-
-/* Decides on context and rows from the model's headers. */
-static int admit(serve *v)
-{
-    qn_cli *cli = v->cli;
-    quern_model *model = NULL;
-    quern_error error;
-    bool ctx_given = flag_of(v, QN_FLAG_CTX)->given;
-    cli->headers_only = true;
-    int code = qn_cli_load(cli, v->ref, &model);
-    cli->headers_only = false;
-    if (code)
-        return code;
-    bool good = predict(v, model, 0, v->config.parallel, &error);
-    bool lowered = false;
-    if (good && !v->fit.fits && !flag_of(v, QN_FLAG_FORCE)->on) {
-        /* A context that nobody asked for is as long as memory lets it be. */
-        if (!ctx_given && v->fit.max_context >= LEAST_CTX) {
-            good = predict(v, model, v->fit.max_context, v->config.parallel,
-                           &error);
-        } else if (flag_of(v, QN_FLAG_AUTO_FIT)->on) {
-            good = lower(v, model, &error);
-            lowered = v->fit.fits;
-        }
-    }
-    if (!good)
-        code = qn_cli_fail_error(cli, &error);
-    else if (!v->fit.fits && !flag_of(v, QN_FLAG_FORCE)->on)
-        code = refuse(v);
-    else if (v->config.kv_asked > v->fit.usable)
-        code = qn_cli_fail(cli, QUERN_E_NOMEM, "--kv-budget",
-                           "more than the memory that can be used", NULL);
-    if (!code && lowered)
-        say_lowered(v);
-    v->ctx = v->fit.context;
-    quern_model_free(model);
-    return code;
-}
-
 /* ---- calls of the server ---- */
 
-static int load(void *data, quern_model **out, _Atomic uint64_t *expected)
+static void settle(void *data, quern_request *defaults)
 {
-    serve *v = data;
-    int code = admit(v);
-    if (code)
-        return code;
-    *expected = v->fit.weights;
-    return qn_cli_load(v->cli, v->ref, out);
+    const qn_served *s = data;
+    qn_cli_set_request(defaults, &s->cli->args);
 }
 
-/* What the rest of the model leaves, or what all rows of the context take where
- * that was not to fit. */
-static uint64_t kv_that_fits(const quern_fit *f)
+static int tell_port(const qn_cli *cli, int port)
 {
-    uint64_t rows = f->kv + f->state + f->guesses;
-    uint64_t rest = f->required - rows;
-    return f->usable > rest + rows ? f->usable - rest : rows;
-}
-
-static void settle(void *data, quern_request *defaults,
-                   qn_server_config *config)
-{
-    const serve *v = data;
-    qn_cli_set_request(defaults, &v->cli->args);
-    config->parallel = v->fit.parallel;
-    config->kv_budget =
-        config->kv_asked ? config->kv_asked : kv_that_fits(&v->fit);
-    config->drafts = v->drafts;
-}
-
-static int tell_port(const serve *v, int port)
-{
-    const qn_arg *fd = flag_of(v, QN_FLAG_READY_FD);
+    const qn_arg *fd = &cli->args.flag[QN_FLAG_READY_FD];
     char text[16];
     int size = snprintf(text, sizeof text, "%d\n", port);
     if (!fd->given)
         return QN_EXIT_OK;
     if (write((int)fd->whole, text, (size_t)size) != size)
-        return qn_cli_fail(v->cli, QUERN_E_IO, "--ready-fd", strerror(errno),
+        return qn_cli_fail(cli, QUERN_E_IO, "--ready-fd", strerror(errno),
                            NULL);
     if (fd->whole > STDERR_FILENO)
         close((int)fd->whole);
     return QN_EXIT_OK;
 }
 
-static int print_ready(const serve *v, const qn_server_ready *ready)
+static void write_models(qn_json_writer *w, const qn_served *s)
+{
+    qn_json_write_key(w, "models");
+    qn_json_write_array(w);
+    for (size_t i = 0; i < s->count; i++)
+        qn_json_write_text(w, s->items[i].id);
+    qn_json_write_array_end(w);
+}
+
+static int print_ready(const qn_served *s, const qn_server_ready *ready)
 {
     qn_buf out = QN_BUF_INIT;
     qn_json_writer w;
@@ -480,26 +269,37 @@ static int print_ready(const serve *v, const qn_server_ready *ready)
     qn_json_write_object(&w);
     qn_json_pair_text(&w, "schema", "quern.serve/1");
     qn_json_pair_text(&w, "url", ready->url);
-    qn_json_pair_text(&w, "model", ready->model);
-    qn_json_pair_int(&w, "ctx", ready->ctx);
-    qn_json_pair_int(&w, "parallel", ready->parallel);
+    if (s->many) {
+        write_models(&w, s);
+        qn_json_pair_int(&w, "parallel", s->parallel);
+    } else {
+        qn_json_pair_text(&w, "model", s->items[0].id);
+        qn_json_pair_int(&w, "ctx", ready->ctx);
+        qn_json_pair_int(&w, "parallel", ready->parallel);
+    }
     qn_json_pair_text(&w, "backend", "cpu");
     qn_json_pair_int(&w, "pid", getpid());
     qn_json_write_object_end(&w);
-    return qn_out_json(v->cli, &out);
+    return qn_out_json(s->cli, &out);
 }
 
 static int on_ready(void *data, const qn_server_ready *ready)
 {
-    serve *v = data;
-    if (!v->cli->quiet)
+    qn_served *s = data;
+    qn_cli *cli = s->cli;
+    s->started = true;
+    if (!cli->quiet && s->many)
+        fprintf(stderr,
+                "quern: serving %zu models on %s (parallel %d, backend cpu)\n",
+                s->count, ready->url, s->parallel);
+    else if (!cli->quiet)
         fprintf(stderr,
                 "quern: serving %s on %s (ctx %lld, parallel %d, backend "
                 "cpu)\n",
-                ready->model, ready->url, (long long)ready->ctx,
+                s->items[0].id, ready->url, (long long)ready->ctx,
                 ready->parallel);
-    int code = v->cli->json ? print_ready(v, ready) : QN_EXIT_OK;
-    return code ? code : tell_port(v, ready->port);
+    int code = cli->json ? print_ready(s, ready) : QN_EXIT_OK;
+    return code ? code : tell_port(cli, ready->port);
 }
 
 /* ---- signals ---- */
@@ -566,38 +366,25 @@ static int print_config(const serve *v)
     return qn_out_buffer(v->cli, &out);
 }
 
-/* Everything but listening. */
-static int check(serve *v)
-{
-    quern_model *model = NULL;
-    int code = admit(v);
-    if (!code)
-        code = qn_cli_load(v->cli, v->ref, &model);
-    if (!code)
-        quern_model_free(model);
-    return code;
-}
-
 int qn_cli_serve(qn_cli *cli)
 {
-    serve v = {.cli = cli, .ref = cli->args.words[0]};
-    v.config.data = &v;
-    v.config.load = load;
+    serve v = {.cli = cli, .models = {.cli = cli}};
     v.config.settle = settle;
     v.config.ready = on_ready;
-    cli->adapt = adapt;
-    cli->adapt_data = &v;
     qn_status status = read_flags(&v);
-    choose_id(&v);
-    v.prefix_cache = choose_prefix_cache(&v);
+    if (!status)
+        status = qn_served_read(&v.models, cli, v.config.parallel,
+                                v.config.kv_asked);
+    qn_served_configure(&v.models, &v.config);
     int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
     bool show = flag_of(&v, QN_FLAG_PRINT_CONFIG)->on;
     if (!code && show)
         code = print_config(&v);
     if (!code && flag_of(&v, QN_FLAG_SERVE_CHECK)->on)
-        code = check(&v);
+        code = qn_served_check(&v.models);
     else if (!code && !show)
         code = run(&v);
+    qn_served_clear(&v.models);
     qn_keys_free(&v.config.keys);
     qn_free((void *)v.config.allowed_hosts);
     qn_free((void *)v.config.origins);

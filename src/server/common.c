@@ -74,12 +74,13 @@ static bool read_duration(qn_str text, int64_t *seconds)
 static bool read_keep_alive(qn_reading *r, const qn_field *f,
                             const qn_json *value, void *base)
 {
-    (void)f;
     int64_t seconds;
     if (!read_duration(value->text, &seconds) || seconds < -1)
         return qn_bad_field(r, QN_API_OUT_OF_RANGE,
                             "expected seconds, a duration such as \"5m\", or "
                             "-1 for ever");
+    if (!r->call->server->many_models) /* it stays loaded anyway */
+        qn_ignored_add(&r->call->ignored, qn_str_of(f->name));
     ((qn_api_call *)base)->keep_alive = seconds;
     return true;
 }

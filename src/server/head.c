@@ -257,12 +257,12 @@ void qn_percent_decode(qn_buf *out, qn_str text)
     decode(out, text, false);
 }
 
-bool qn_query_get(const qn_head *head, const char *name, qn_buf *value)
+bool qn_query_get(qn_str query, const char *name, qn_buf *value)
 {
     qn_buf_clear(value);
-    for (size_t at = 0; at < head->query.size;) {
-        const char *start = head->query.data + at;
-        size_t left = head->query.size - at;
+    for (size_t at = 0; at < query.size;) {
+        const char *start = query.data + at;
+        size_t left = query.size - at;
         const char *end = memchr(start, '&', left);
         size_t size = end ? (size_t)(end - start) : left;
         const char *equals = memchr(start, '=', size);

@@ -49,9 +49,9 @@ bool qn_host_allowed(qn_str host, const char *const *hosts);
  * any), or the same place as the Host header. */
 bool qn_origin_allowed(qn_str origin, qn_str host, const char *const *origins);
 
-/* A parameter of the query, percent-decoded into *value (emptied first); false
+/* A parameter of a query, percent-decoded into *value (emptied first); false
  * when it is not there.  A bad escape stays as it is. */
-bool qn_query_get(const qn_head *head, const char *name, qn_buf *value);
+bool qn_query_get(qn_str query, const char *name, qn_buf *value);
 /* Percent-decoding of one piece of a path. */
 void qn_percent_decode(qn_buf *out, qn_str text);
 

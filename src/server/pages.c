@@ -1,6 +1,7 @@
 /* pages.c: see pages.h. */
 #include "pages.h"
 
+#include "base/alloc.h"
 #include "base/json.h"
 #include "responses_store.h"
 #include "state.h"
@@ -37,7 +38,7 @@ void qn_page_start(qn_server *s, qn_exchange *x, qn_str id)
 static double progress(qn_server *s)
 {
     size_t active = 0;
-    uint64_t expected = atomic_load(&s->expected);
+    uint64_t expected = atomic_load(&s->models.expected);
     quern_memory(&active, NULL, NULL);
     if (!expected)
         return 0;
@@ -80,41 +81,41 @@ static void write_quantization(qn_json_writer *w, const char *text)
     qn_json_write_object_end(w);
 }
 
-static void write_capabilities(qn_json_writer *w, const qn_server *s)
+static void write_capabilities(qn_json_writer *w, const qn_model_facts *facts)
 {
-    const quern_info *info = &s->info;
-    bool reasons = info->chat_template &&
-                   (strstr(info->chat_template, "<think>") ||
-                    strstr(info->chat_template, "enable_thinking") ||
-                    strstr(info->chat_template, "<|channel|>"));
     qn_json_write_array(w);
-    if (!info->encoder)
+    if (facts->completes)
         qn_json_write_text(w, "completion");
-    if (info->has_chat_template)
+    if (facts->chats)
         qn_json_write_text(w, "chat");
-    if (info->pooling || s->config.pooling)
+    if (facts->embeds)
         qn_json_write_text(w, "embeddings");
-    if (reasons)
+    if (facts->reasons)
         qn_json_write_text(w, "reasoning");
     qn_json_write_array_end(w);
 }
 
-static void write_model(qn_json_writer *w, const qn_server *s)
+void qn_page_write_model(qn_json_writer *w, const qn_server *s,
+                         const qn_slot *slot)
 {
-    const quern_info *info = &s->info;
+    static const char *const states[] = {"unloaded", "loading", "loaded",
+                                         "unloaded", "failed"};
+    const qn_model_facts *facts = &slot->facts;
+    bool loaded = slot->state == QN_SLOT_LOADED;
     qn_json_write_object(w);
-    qn_json_pair_text(w, "id", s->config.model);
+    qn_json_pair_text(w, "id", slot->id);
     qn_json_pair_text(w, "object", "model");
     qn_json_pair_int(w, "created", s->created);
     qn_json_pair_text(w, "owned_by", "local");
-    qn_json_pair_int(w, "context_length", info->ctx);
-    qn_json_pair_text(w, "architecture", info->family);
+    qn_json_pair_int(w, "context_length",
+                     loaded ? slot->info.ctx : slot->usual.ctx);
+    qn_json_pair_text(w, "architecture", facts->family);
     qn_json_write_key(w, "quantization");
-    write_quantization(w, info->quantization);
-    qn_json_pair_int(w, "size_bytes", (int64_t)info->weight_bytes);
+    write_quantization(w, facts->quantization);
+    qn_json_pair_int(w, "size_bytes", (int64_t)facts->bytes);
     qn_json_write_key(w, "capabilities");
-    write_capabilities(w, s);
-    qn_json_pair_text(w, "state", "loaded");
+    write_capabilities(w, facts);
+    qn_json_pair_text(w, "state", states[slot->state]);
     qn_json_write_object_end(w);
 }
 
@@ -128,7 +129,8 @@ void qn_page_models(qn_server *s, qn_exchange *x, qn_str id)
     qn_json_pair_text(&w, "object", "list");
     qn_json_write_key(&w, "data");
     qn_json_write_array(&w);
-    write_model(&w, s);
+    for (size_t i = 0; i < s->models.count; i++)
+        qn_page_write_model(&w, s, &s->models.slots[i]);
     qn_json_write_array_end(&w);
     qn_json_write_object_end(&w);
     qn_server_json(s, x, &out);
@@ -138,28 +140,21 @@ void qn_page_model(qn_server *s, qn_exchange *x, qn_str id)
 {
     qn_api_error error;
     qn_buf name = QN_BUF_INIT, out = QN_BUF_INIT;
+    const qn_slot *slot = NULL;
     qn_percent_decode(&name, id);
-    if (qn_str_is(qn_buf_str(&name), s->config.model)) {
+    if (qn_buf_status(&name))
+        qn_api_fail_memory(&error);
+    else
+        slot = qn_models_find(s, name.data, true, &error);
+    if (slot) {
         qn_json_writer w;
         qn_json_write_begin(&w, &out);
-        write_model(&w, s);
+        qn_page_write_model(&w, s, slot);
         qn_server_json(s, x, &out);
     } else {
-        qn_api_fail(&error, QN_API_MODEL_NOT_FOUND, "model",
-                    "there is no such model here; there is '%s'",
-                    s->config.model);
         qn_server_fail(s, x, &error);
     }
     qn_buf_free(&name);
-}
-
-void qn_page_single_model(qn_server *s, qn_exchange *x, qn_str id)
-{
-    qn_api_error error;
-    (void)id;
-    qn_api_fail(&error, QN_API_NOT_SUPPORTED, NULL,
-                "this server has one model, which stays loaded");
-    qn_server_fail(s, x, &error);
 }
 
 /* ---- adapters ---- */
@@ -250,88 +245,48 @@ static uint64_t resident_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+static void read_gauges(qn_model_gauges *out, const qn_server *s,
+                        const qn_slot *slot)
+{
+    *out = (qn_model_gauges){
+        .model = s->config.many ? slot->id : NULL,
+        .metrics = &slot->metrics,
+        .running = slot->running,
+        .waiting = qn_slot_waiting(slot),
+        .kv_used = slot->kv_used,
+        .loaded = slot->state == QN_SLOT_LOADED,
+    };
+    if (!out->loaded)
+        return;
+    out->kv_limit = slot->plan.kv_budget;
+    out->model_bytes = slot->info.weight_bytes;
+    quern_model_prefixes(slot->model, &out->kept);
+    quern_model_steps(slot->model, &out->steps);
+}
+
 void qn_page_metrics(qn_server *s, qn_exchange *x, qn_str id)
 {
     qn_buf out = QN_BUF_INIT;
-    qn_gauges gauges = {
-        .running = s->running,
-        .waiting = s->queue.count,
+    size_t count = s->models.count;
+    qn_model_gauges *models = qn_calloc(count, sizeof *models);
+    const qn_gauges gauges = {
         .connections = qn_httpd_connections(s->httpd),
-        .kv_used = s->kv_used,
-        .kv_limit = s->config.kv_budget,
-        .model_bytes = s->info.weight_bytes,
-        .loaded = s->model != NULL,
         .resident = resident_bytes(),
         .release = quern_release(),
         .backend = "cpu",
     };
     (void)id;
-    if (s->model)
-        quern_model_prefixes(s->model, &gauges.kept);
-    if (s->model)
-        quern_model_steps(s->model, &gauges.steps);
-    qn_metrics_write(&out, &s->metrics, &gauges);
-    qn_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
-}
-
-/* ---- fit ---- */
-
-/* A whole number of the query; false after an error. */
-static bool read_number(qn_exchange *x, const char *name, int64_t least,
-                        int64_t most, int64_t *out, qn_api_error *error)
-{
-    qn_buf text = QN_BUF_INIT;
-    bool good = true;
-    if (qn_query_get(&x->head, name, &text))
-        good = qn_json_int64(qn_buf_str(&text), out) && *out >= least &&
-               *out <= most;
-    qn_buf_free(&text);
-    return good || qn_api_fail(error, QN_API_OUT_OF_RANGE, name,
-                               "%s: expected a number from %lld to %lld", name,
-                               (long long)least, (long long)most);
-}
-
-static bool check_model(qn_server *s, qn_exchange *x, qn_api_error *error)
-{
-    qn_buf text = QN_BUF_INIT;
-    bool good = !qn_query_get(&x->head, "model", &text) ||
-                qn_str_is(qn_buf_str(&text), s->config.model);
-    qn_buf_free(&text);
-    return good || qn_api_fail(error, QN_API_MODEL_NOT_FOUND, "model",
-                               "there is no such model here; there is '%s'",
-                               s->config.model);
-}
-
-static bool write_fit(qn_server *s, qn_exchange *x, char **json,
-                      qn_api_error *error)
-{
-    int64_t context = s->info.ctx, parallel = s->config.parallel;
-    quern_error cause;
-    quern_fit fit;
-    if (!check_model(s, x, error) ||
-        !read_number(x, "context", 1, s->info.max_ctx, &context, error) ||
-        !read_number(x, "parallel", 1, 1024, &parallel, error))
-        return false;
-    const quern_fit_options options = {.ctx = context,
-                                       .parallel = (int)parallel,
-                                       .kv_budget = s->config.kv_asked};
-    if (quern_model_fit(&fit, s->model, &options, &cause) ||
-        quern_fit_json(&fit, json, &cause))
-        return qn_api_fail_runtime(error, &cause);
-    return true;
-}
-
-void qn_page_fit(qn_server *s, qn_exchange *x, qn_str id)
-{
-    qn_api_error error;
-    char *json = NULL;
-    qn_buf out = QN_BUF_INIT;
-    (void)id;
-    if (!write_fit(s, x, &json, &error)) {
+    for (size_t i = 0; models && i < count; i++)
+        read_gauges(&models[i], s, &s->models.slots[i]);
+    if (models)
+        qn_metrics_write(&out, &s->metrics, &gauges, models, count);
+    qn_free(models);
+    if (!models || qn_buf_status(&out)) {
+        qn_api_error error;
+        qn_api_fail_memory(&error);
         qn_server_fail(s, x, &error);
+        qn_buf_free(&out);
         return;
     }
-    qn_buf_add_text(&out, json);
-    quern_free(json);
-    qn_server_json(s, x, &out);
+    qn_exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

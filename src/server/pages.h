@@ -4,9 +4,11 @@
 #define QN_SERVER_PAGES_H
 
 #include "base/bytes.h"
+#include "base/json.h"
 
 struct qn_server;
 struct qn_exchange;
+struct qn_slot;
 
 /* The page for people (src/web), where there is one. */
 void qn_page_start(struct qn_server *s, struct qn_exchange *x, qn_str id);
@@ -14,7 +16,6 @@ void qn_page_health(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_models(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_model(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_metrics(struct qn_server *s, struct qn_exchange *x, qn_str id);
-void qn_page_fit(struct qn_server *s, struct qn_exchange *x, qn_str id);
 /* There are none: the list is empty, no folder holds any that could be loaded,
  * and none has a name. */
 void qn_page_adapters(struct qn_server *s, struct qn_exchange *x, qn_str id);
@@ -24,8 +25,9 @@ void qn_page_no_adapter(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_response(struct qn_server *s, struct qn_exchange *x, qn_str id);
 void qn_page_response_delete(struct qn_server *s, struct qn_exchange *x,
                              qn_str id);
-/* Loading and unloading need several models. */
-void qn_page_single_model(struct qn_server *s, struct qn_exchange *x,
-                          qn_str id);
+
+/* A model as /v1/models shows it. */
+void qn_page_write_model(qn_json_writer *w, const struct qn_server *s,
+                         const struct qn_slot *slot);
 
 #endif

@@ -77,6 +77,7 @@ void qn_api_error_write(qn_buf *out, const qn_api_error *error,
 /* Of the server: the same for all requests. */
 typedef struct qn_api_server {
     bool strict_fields; /* fields that nobody knows are errors */
+    bool many_models;   /* they are loaded and unloaded */
     bool compat_mlx_lm; /* --compat mlx-lm */
     /* What /v1/responses keeps; NULL: nothing.  The one thing that lives longer
      * than a call. */
@@ -88,10 +89,13 @@ typedef struct qn_api_model {
     const char *id;          /* shown to clients */
     const char *fingerprint; /* "quern-0.1.0-1a2b3c4d" */
     const quern_model *model;
-    int64_t ctx;                /* tokens of a sequence */
-    int64_t default_max_tokens; /* --default-max-tokens */
-    bool drafts;                /* loaded with speculation */
-    quern_pooling pooling;      /* --pooling */
+    const quern_machine *machine; /* as it is with no model loaded */
+    int64_t ctx;                  /* tokens of a sequence */
+    int parallel;                 /* sequences side by side */
+    uint64_t kv_asked;            /* --kv-budget; 0: not said */
+    int64_t default_max_tokens;   /* --default-max-tokens */
+    bool drafts;                  /* loaded with speculation */
+    quern_pooling pooling;        /* --pooling */
     /* Of requests that leave them out, as flags of the server say; NULL: the
      * model's own, with the profile's in place. */
     const quern_sampling *sampling;
@@ -123,8 +127,19 @@ typedef struct qn_api_protocol qn_api_protocol;
 typedef enum qn_api_kind {
     QN_API_GENERATE, /* run `requests` */
     QN_API_EMBED,    /* run `inputs`, then protocol->embeddings */
-    QN_API_ANSWERED  /* `body` is the answer */
+    QN_API_ANSWERED, /* `body` is the answer */
+    QN_API_LOAD,     /* the answer describes the model, now loaded */
+    QN_API_UNLOAD    /* or unloaded */
 } qn_api_kind;
+
+/* Which model a call needs between parse and prepare. */
+typedef enum qn_api_scope {
+    QN_API_ONE_MODEL,
+    /* The one it names, of which the headers do. */
+    QN_API_HEADERS,
+    /* All that are loaded, one after the other: prepare is called for each. */
+    QN_API_ALL_LOADED
+} qn_api_scope;
 
 typedef struct qn_api_call {
     /* Own everything that the call points to, apart from the buffers below. */
@@ -143,7 +158,9 @@ typedef struct qn_api_call {
     /* Seconds that the model stays loaded afterwards, -1: forever; INT64_MIN:
      * not said. */
     int64_t keep_alive;
-    int32_t n; /* answers to each prompt */
+    int64_t context; /* QN_API_LOAD: tokens of a sequence; 0: the usual */
+    bool force;      /* QN_API_UNLOAD: also when it has calls */
+    int32_t n;       /* answers to each prompt */
     /* What the body says of requests; `given` has a bit for each row of
      * qn_request_fields that was there, which prepare lays over the model's
      * defaults. */
@@ -186,9 +203,10 @@ typedef struct qn_api_stream {
 struct qn_api_protocol {
     const char *name;   /* "chat": for logs and metrics */
     qn_api_style style; /* of errors */
+    qn_api_scope scope;
 
-    /* Reads a body into a zeroed *call.  False: *error is filled; free the call
-     * in any case. */
+    /* Reads a body (of GET: the query) into a zeroed *call.  False: *error is
+     * filled; free the call in any case. */
     bool (*parse)(qn_api_call *call, qn_str body, const qn_api_server *server,
                   qn_api_error *error);
     /* Makes what the model has to do of a parsed call: the requests with their
@@ -225,8 +243,11 @@ struct qn_api_protocol {
 
 extern const qn_api_protocol qn_api_chat;        /* openai_chat.c */
 extern const qn_api_protocol qn_api_completions; /* openai_completions.c */
+extern const qn_api_protocol qn_api_fit;         /* fit.c */
 extern const qn_api_protocol qn_api_flush;       /* flush.c */
-extern const qn_api_protocol qn_api_messages;    /* anthropic.c */
+extern const qn_api_protocol qn_api_load;        /* residency.c */
+extern const qn_api_protocol qn_api_unload;
+extern const qn_api_protocol qn_api_messages; /* anthropic.c */
 extern const qn_api_protocol qn_api_count_tokens;
 extern const qn_api_protocol qn_api_embeddings; /* embeddings.c */
 extern const qn_api_protocol qn_api_responses;  /* responses.c */

@@ -2,8 +2,6 @@
 #include "server.h"
 
 #include "base/alloc.h"
-#include "base/digest.h"
-#include "common.h"
 #include "pages.h"
 #include "responses_store.h"
 #include "turn.h"
@@ -209,15 +207,17 @@ static const qn_route *find_route(const qn_server *s, qn_exchange *x,
     return route;
 }
 
+static const char shutting_down[] = "the server is shutting down";
+
 static bool check_state(const qn_server *s, const qn_route *route,
                         qn_api_error *error)
 {
     if (s->state == QN_SERVER_SERVING || route->access == QN_ACCESS_OPEN)
         return true;
     bool loading = s->state == QN_SERVER_LOADING;
-    return qn_api_fail(
-        error, loading ? QN_API_LOADING : QN_API_SHUTTING_DOWN, NULL,
-        loading ? "the model is being loaded" : "the server is shutting down");
+    return qn_api_fail(error, loading ? QN_API_LOADING : QN_API_SHUTTING_DOWN,
+                       NULL,
+                       loading ? "the model is being loaded" : shutting_down);
 }
 
 /* Preflights, and others that want to know what may be asked. */
@@ -343,8 +343,9 @@ static void on_end(void *data, qn_exchange *x, qn_exchange_end how)
     };
     if (x->owner)
         qn_turn_exchange_end(x, how, &line);
-    qn_metrics_request(&s->metrics, line.route, line.status, outcome_of(&line));
-    qn_metrics_time(&s->metrics, QN_TIMING_REQUEST, seconds);
+    qn_metrics_request(&s->metrics, line.route, line.status, outcome_of(&line),
+                       s->config.many ? line.model : NULL);
+    qn_histogram_add(&s->metrics.request, seconds);
     qn_access_write(&s->log, &line);
 }
 
@@ -356,10 +357,15 @@ static void on_refused(void *data)
 
 /* ---- life ---- */
 
+void qn_server_say(const qn_server *s, quern_log_level level, const char *text)
+{
+    if (s->config.log_level >= level)
+        fprintf(stderr, "quern: serve: %s\n", text);
+}
+
 static void say(const qn_server *s, const char *text)
 {
-    if (s->config.log_level >= QUERN_LOG_INFO)
-        fprintf(stderr, "quern: serve: %s\n", text);
+    qn_server_say(s, QUERN_LOG_INFO, text);
 }
 
 /* When the server ends, replies that are made must have left within so many
@@ -377,6 +383,7 @@ static void begin_drain(qn_server *s)
     qn_httpd_quiesce(s->httpd);
     qn_listeners_close(&s->listeners);
     say(s, "shutting down: running requests may end");
+    qn_turns_end_loading(s, QN_API_SHUTTING_DOWN, shutting_down);
 }
 
 static void on_tick(void *data, double now)
@@ -386,7 +393,7 @@ static void on_tick(void *data, double now)
     if (s->state != QN_SERVER_DRAINING)
         return;
     if (now >= s->drain_until)
-        qn_turns_end(s, QN_API_SHUTTING_DOWN, "the server is shutting down");
+        qn_turns_end(s, QN_API_SHUTTING_DOWN, shutting_down);
     if (now >= s->drain_until + LAST_WORDS)
         qn_loop_stop(s->loop);
 }
@@ -409,7 +416,7 @@ static void reload(qn_server *s)
     if (!status && s->config.key_file)
         status = qn_keys_read(&keys, s->config.key_file);
     if (!status)
-        status = qn_queue_lanes(&s->queue, keys.count + 1);
+        status = qn_models_lanes(s, keys.count + 1);
     if (status) {
         say(s, qn_error_text());
         qn_keys_free(&keys);
@@ -446,72 +453,25 @@ static int on_idle(void *data)
         begin_drain(s);
     }
     int wait = qn_httpd_idle(s->httpd);
+    int until = qn_models_idle(s, qn_server_now());
+    if (until >= 0 && (wait < 0 || until < wait))
+        wait = until;
     if (s->state == QN_SERVER_DRAINING && is_drained(s))
         qn_loop_stop(s->loop);
     return wait;
 }
 
-/* ---- loading ---- */
-
-static void load(qn_work *work)
+void qn_server_started(qn_server *s, int code)
 {
-    qn_server *s = (qn_server *)((char *)work - offsetof(qn_server, load_work));
-    s->load_code = s->config.load(s->config.data, &s->model, &s->expected);
-    qn_loop_post(s->loop, &s->loaded_task);
-}
-
-/* Tells apart models that give other answers: what is known of this one. */
-static void make_fingerprint(qn_server *s)
-{
-    const quern_info *i = &s->info;
-    char text[512], hex[QN_DIGEST_SIZE];
-    qn_digest digest;
-    int n =
-        snprintf(text, sizeof text, "%s|%s|%s|%llu|%llu|%d|%d|%s|%s", i->family,
-                 i->name, i->quantization, (unsigned long long)i->parameters,
-                 (unsigned long long)i->weight_bytes, i->layers, i->hidden,
-                 i->dtype, i->kv);
-    qn_digest_begin(&digest, QN_SHA256);
-    qn_digest_add(&digest, text,
-                  n < (int)sizeof text ? (size_t)n : sizeof text - 1);
-    qn_digest_end(&digest, hex);
-    snprintf(s->fingerprint, sizeof s->fingerprint, "quern-%s-%.8s",
-             quern_release(), hex);
-}
-
-static void learn_model(qn_server *s)
-{
-    qn_server_config *c = &s->config;
-    quern_model_info(s->model, &s->info);
-    make_fingerprint(s);
-    quern_request_init(&s->defaults, s->model);
-    if (c->compat_mlx_lm)
-        qn_sampling_as_mlx_lm(&s->defaults.sampling);
-    c->settle(c->data, &s->defaults, c);
-    s->api = (qn_api_model){.id = c->model,
-                            .fingerprint = s->fingerprint,
-                            .model = s->model,
-                            .ctx = s->info.ctx,
-                            .default_max_tokens = c->default_max_tokens,
-                            .drafts = c->drafts,
-                            .pooling = c->pooling,
-                            .sampling = &s->defaults.sampling};
-}
-
-static void on_loaded(qn_task *task)
-{
-    qn_server *s =
-        (qn_server *)((char *)task - offsetof(qn_server, loaded_task));
-    if (s->load_code || s->state == QN_SERVER_DRAINING) {
-        s->code = s->state == QN_SERVER_DRAINING ? 0 : s->load_code;
+    const qn_slot *first = &s->models.slots[0];
+    if (code || s->state == QN_SERVER_DRAINING) {
+        s->code = s->state == QN_SERVER_DRAINING ? 0 : code;
         qn_loop_stop(s->loop);
         return;
     }
-    learn_model(s);
     const qn_server_ready ready = {.url = s->listeners.url,
-                                   .model = s->config.model,
-                                   .ctx = s->info.ctx,
-                                   .parallel = s->config.parallel,
+                                   .ctx = first->info.ctx,
+                                   .parallel = first->plan.parallel,
                                    .port = s->listeners.port};
     s->code = s->config.ready(s->config.data, &ready);
     if (s->code) {
@@ -551,7 +511,7 @@ static qn_status read_keys(qn_server *s)
         status = qn_keys_read(&s->keys, s->config.key_file);
     if (status)
         return qn_fail_where(status, "%s", s->config.key_file);
-    return qn_queue_lanes(&s->queue, s->keys.count + 1);
+    return qn_models_lanes(s, s->keys.count + 1);
 }
 
 static qn_status set_up(qn_server *s)
@@ -563,7 +523,9 @@ static qn_status set_up(qn_server *s)
                                   .end = on_end,
                                   .tick = on_tick,
                                   .refused = on_refused};
-    qn_status status = read_keys(s);
+    qn_status status = qn_models_init(s);
+    if (!status)
+        status = read_keys(s);
     if (!status)
         status = qn_metrics_init(&s->metrics);
     if (!status)
@@ -595,9 +557,8 @@ qn_status qn_server_open(qn_server **out, const qn_server_config *config)
         (qn_access_log){.path = config->log_content, .secret = true, .fd = -1};
     s->created = (int64_t)qn_server_time();
     s->facts = (qn_api_server){.strict_fields = config->strict_fields,
+                               .many_models = config->many,
                                .compat_mlx_lm = config->compat_mlx_lm};
-    s->load_work.run = load;
-    s->loaded_task.run = on_loaded;
     qn_status status = qn_responses_new(&s->facts.responses, QN_RESPONSES_BYTES,
                                         QN_RESPONSES_SECONDS);
     if (!status)
@@ -615,7 +576,7 @@ qn_status qn_server_open(qn_server **out, const qn_server_config *config)
 
 int qn_server_run(qn_server *s)
 {
-    if (qn_workers_add(s->workers, &s->load_work))
+    if (qn_models_start(s))
         return EXIT_FAILURE_CODE;
     qn_loop_run(s->loop, on_idle, s);
     return s->code;
@@ -632,10 +593,8 @@ void qn_server_free(qn_server *s)
     if (s->loop)
         qn_turns_drop(s);
     qn_listeners_close(&s->listeners);
-    if (s->model)
-        quern_model_free(s->model);
+    qn_models_clear(s);
     qn_loop_free(s->loop);
-    qn_queue_free(&s->queue);
     qn_responses_free(s->facts.responses);
     qn_keys_free(&s->keys);
     qn_metrics_clear(&s->metrics);

@@ -16,13 +16,13 @@
 
 typedef struct qn_server qn_server;
 
-/* What is known once the model is loaded. */
+/* What is known once requests are answered. */
 typedef struct qn_server_ready {
     const char *url; /* of the first address */
-    const char *model;
+    int port;
+    /* Of the model that is alone. */
     int64_t ctx;
     int parallel;
-    int port;
 } qn_server_ready;
 
 /* What GET / shows, and the Content-Security-Policy that goes with it. */
@@ -31,6 +31,26 @@ typedef struct qn_server_page {
     size_t size;
     const char *policy;
 } qn_server_page;
+
+typedef struct qn_server_model {
+    const char *id; /* that clients see */
+    bool optional;  /* the server starts also when it can't be loaded */
+} qn_server_model;
+
+/* Another name of a model. */
+typedef struct qn_server_alias {
+    const char *name;
+    size_t model; /* its index */
+} qn_server_alias;
+
+/* How a model is loaded. */
+typedef struct qn_model_plan {
+    int64_t ctx; /* tokens of a sequence */
+    int parallel;
+    bool drafts;        /* with speculation */
+    uint64_t kv_budget; /* bytes that sequences may reserve */
+    quern_fit fit;
+} qn_model_plan;
 
 /* Texts and lists outlive the server. */
 typedef struct qn_server_config {
@@ -48,17 +68,25 @@ typedef struct qn_server_config {
     const char *const *allowed_hosts, *const *origins;
 
     qn_server_page page;
-    const char *model; /* the id that clients see */
+    /* One model that is loaded at the start and stays, or, with `many`, models
+     * that are loaded as they are asked for. */
+    const qn_server_model *models;
+    size_t model_count;
+    const qn_server_alias *aliases;
+    size_t alias_count;
+    bool many;
+    double idle_unload;    /* seconds; 0: never */
+    quern_machine machine; /* as it is with no model loaded */
+    bool force;            /* load also what does not fit */
+
     bool strict_model, strict_fields, metrics_open, compat_mlx_lm;
-    bool drafts;       /* the model is loaded with speculation */
     bool shared_cache; /* keys have prompts from each other */
     quern_pooling pooling;
     int64_t default_max_tokens;
     int parallel, key_parallel, max_queue;
     double queue_timeout; /* 0: none */
     double ping, drain;
-    uint64_t kv_asked;  /* by the flags; 0: nothing */
-    uint64_t kv_budget; /* bytes; the same, or what `settle` says */
+    uint64_t kv_asked; /* bytes of each model, by the flags; 0: nothing */
 
     bool log_json;
     quern_log_level log_level;
@@ -66,14 +94,23 @@ typedef struct qn_server_config {
     bool trust_proxy;
 
     void *data;
-    /* Loads the model, on a thread of its own; an exit code, after saying why.
-     * *expected: bytes that the weights will take, as soon as that is known. */
-    int (*load)(void *data, quern_model **out, _Atomic uint64_t *expected);
-    /* After that: puts what the flags say of sampling over a request's
-     * defaults, and what fits into the server's copy of this. */
-    void (*settle)(void *data, quern_request *defaults,
-                   struct qn_server_config *config);
-    /* The model is loaded and requests are answered.  An exit code. */
+    /* These three are called on other threads, the first also on several at a
+     * time; QN_E_NOMEM of the runtime's: it does not fit.
+     * Reads what is known of a model without its weights. */
+    quern_status (*headers)(void *data, size_t model, quern_model **out,
+                            quern_error *error);
+    /* Decides how it is loaded, with nothing else in memory; ctx 0: as the
+     * flags say.  A plan that does not fit says in `fit` why. */
+    quern_status (*plan)(void *data, size_t model, const quern_model *headers,
+                         int64_t ctx, qn_model_plan *plan, quern_error *error);
+    quern_status (*load)(void *data, size_t model, const qn_model_plan *plan,
+                         quern_model **out, quern_error *error);
+    /* Says why the server can't start with a model; the exit code. */
+    int (*fail)(void *data, size_t model, const qn_model_plan *plan,
+                const quern_error *error);
+    /* Puts what the flags say of sampling over a request's defaults. */
+    void (*settle)(void *data, quern_request *defaults);
+    /* Requests are answered from now on.  An exit code. */
     int (*ready)(void *data, const qn_server_ready *ready);
 } qn_server_config;
 

@@ -1,12 +1,12 @@
 /* state.h: what the parts of a running server share.  It belongs to the loop's
- * thread, but for what is said to be fixed once the model is loaded. */
+ * thread, but for what is said to be fixed. */
 #ifndef QN_SERVER_STATE_H
 #define QN_SERVER_STATE_H
 
 #include "access.h"
 #include "listen.h"
 #include "metrics.h"
-#include "queue.h"
+#include "models.h"
 #include "route.h"
 #include "server.h"
 #include "work.h"
@@ -37,29 +37,20 @@ struct qn_server {
     double drain_until, coming_until;
     int64_t created;
 
-    /* Loading. */
-    qn_work load_work;
-    qn_task loaded_task;
-    _Atomic uint64_t expected;
-    int load_code;
-
-    /* Fixed once the model is loaded; workers read them. */
-    quern_model *model;
-    quern_info info;
-    quern_request defaults;
-    char fingerprint[64];
-    qn_api_server facts;
-    qn_api_model api;
+    qn_api_server facts; /* fixed; workers read them */
+    qn_models models;
 
     /* Turns (turn.c). */
-    qn_queue queue;
     struct qn_turn *turns;
-    qn_task pump;     /* looks who may begin */
-    size_t rows;      /* that are computed */
-    size_t running;   /* turns with such rows */
-    uint64_t kv_used; /* reserved by them */
-    double service;   /* recent seconds of a turn */
+    double service; /* recent seconds of a turn */
 };
+
+/* The models are known, and the one that is alone is loaded; else a code to
+ * exit with. */
+void qn_server_started(qn_server *s, int code);
+
+/* A line on standard error, if its level is wanted. */
+void qn_server_say(const qn_server *s, quern_log_level level, const char *text);
 
 /* The key that a request came with: its lane is one more, without a key 0. */
 int qn_server_key(const qn_server *s, const qn_exchange *x);

@@ -21,6 +21,8 @@ void qn_turn_drained(qn_exchange *x);
 void qn_turns_tick(qn_server *s, double now);
 /* Ends those with an error that have not been answered. */
 void qn_turns_end(qn_server *s, qn_api_code code, const char *why);
+/* The same for those whose model is not loaded yet. */
+void qn_turns_end_loading(qn_server *s, qn_api_code code, const char *why);
 /* Frees all, once no client and no worker is left. */
 void qn_turns_drop(qn_server *s);
 

@@ -685,7 +685,8 @@ class Read:
             ids = re.findall(rf'QN_FLAG\((\w+),\s+"{self.flag}",(.*)',
                              file.read())
         text = ""
-        for name in (self.command, "model", "request", "progress"):
+        for name in (self.command, self.command + "_models", "model",
+                     "request", "progress"):
             with open(os.path.join(ROOT, "src/cli", name + ".c"),
                       encoding="utf-8") as file:
                 text += file.read()

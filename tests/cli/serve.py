@@ -2,7 +2,8 @@
 
     serve.py QUERN QUERN_TEST ROOT SCRATCH
 
-A flag of serve that no test here and in serve_http.py names fails.
+A flag of serve that no test here, in serve_http.py and in serve_models.py names
+fails.
 """
 
 import base64
@@ -23,7 +24,8 @@ import time
 
 # pylint: disable=wildcard-import,unused-wildcard-import
 from serve_lib import *  # noqa
-import serve_http  # noqa: F401, for the flags that it shows
+import serve_http  # noqa: F401, for the flags that they show
+import serve_models  # noqa: F401
 
 TESTS.clear()
 
@@ -226,16 +228,6 @@ def turns():
         need('outcome="cancelled"} 1' in metrics, metrics)
         need('quern_rejected_total{reason="server_overloaded"} 2' in metrics,
              metrics)
-
-
-def read_until_closed(connection, begun):
-    def on_event(event):
-        if b'"content":"x' in event[1]:
-            begun.set()
-    try:
-        return connection.answer("POST", on_event)
-    except (Fault, OSError):
-        return None
 
 
 def cached_tokens(s, text):

@@ -91,8 +91,9 @@ class Server:
         reader, writer = os.pipe()
         with open(self.log, "wb") as err, open(self.log + ".out", "wb") as out:
             self.process = subprocess.Popen(
-                [program, "serve", model, "--port", str(port), "--ready-fd",
-                 str(writer), *flags], stderr=err, stdout=out,
+                [program, "serve", *([model] if model else []), "--port",
+                 str(port), "--ready-fd", str(writer), *flags], stderr=err,
+                stdout=out,
                 pass_fds=[writer, *fds], stdin=subprocess.DEVNULL,
                 env=environment(**(env or {})), preexec_fn=preexec)
         os.close(writer)
@@ -181,6 +182,16 @@ def wait_metric(s, name, value):
     while line not in s.ask(get("/metrics")).body.splitlines():
         need(time.monotonic() < until, f"{name} is not {value}")
         time.sleep(0.01)
+
+
+def read_until_closed(connection, begun):
+    def on_event(event):
+        if b'"content":"x' in event[1]:
+            begun.set()
+    try:
+        return connection.answer("POST", on_event)
+    except (Fault, OSError):
+        return None
 
 
 def run_all():

@@ -1,5 +1,5 @@
-/* What other servers take and quern does not do: the same in every protocol that
- * makes text. */
+/* What other servers take and quern does not do: the same in every protocol
+ * that makes text. */
 #include "support/qn_api.h"
 
 #include <stdio.h>
@@ -151,8 +151,8 @@ static void test_completions_of_the_profile_take_what_chat_does(void **state)
     assert_false(call.asked.logprobs);
     qn_api_call_free(&call);
     call = (qn_api_call){0};
-    assert_false(qn_api_completions.parse(&call, qn_str_of(on), &plain_server,
-                                          &error));
+    assert_false(
+        qn_api_completions.parse(&call, qn_str_of(on), &plain_server, &error));
     assert_int_equal(error.code, QN_API_INVALID_TYPE);
     qn_api_call_free(&call);
 }

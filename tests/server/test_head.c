@@ -178,15 +178,15 @@ static void test_query(void **state)
     qn_buf value = QN_BUF_INIT;
     qn_head head = head_of("/v1/fit?context=4096&a=%41+b%2&flag&context=1");
     assert_true(qn_str_is(head.path, "/v1/fit"));
-    assert_true(qn_query_get(&head, "context", &value));
+    assert_true(qn_query_get(head.query, "context", &value));
     assert_string_equal(value.data, "4096");
-    assert_true(qn_query_get(&head, "a", &value));
+    assert_true(qn_query_get(head.query, "a", &value));
     assert_string_equal(value.data, "A b%2");
-    assert_true(qn_query_get(&head, "flag", &value));
+    assert_true(qn_query_get(head.query, "flag", &value));
     assert_int_equal(value.size, 0);
-    assert_false(qn_query_get(&head, "fla", &value));
+    assert_false(qn_query_get(head.query, "fla", &value));
     head = head_of("/v1/fit");
-    assert_false(qn_query_get(&head, "context", &value));
+    assert_false(qn_query_get(head.query, "context", &value));
     qn_buf_free(&value);
 }
 
