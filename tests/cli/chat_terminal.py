@@ -39,7 +39,7 @@ def main():
         shown += piece
         return bool(piece)
 
-    def wait_for_keys(seconds=8):
+    def wait_for_keys(seconds=60):
         """The line editor shows its prompt first; a key that comes before it
         has made the terminal raw is the terminal's own (Ctrl-D: an end)."""
         end = time.monotonic() + seconds
@@ -57,7 +57,7 @@ def main():
             waited = b""
             os.write(terminal, text)
             continue
-        end = time.monotonic() + 8
+        end = time.monotonic() + 60
         while text not in shown[at:]:
             if time.monotonic() > end or not read(0.5):
                 sys.stdout.buffer.write(shown + b"\nNOT SHOWN: " + text)
@@ -65,7 +65,7 @@ def main():
                 return 99
         at = shown.index(text, at) + len(text)
         waited = text
-    end = time.monotonic() + 8
+    end = time.monotonic() + 60
     while read(0.5):
         if time.monotonic() > end:
             sys.stdout.buffer.write(shown + b"\nSTILL THERE")

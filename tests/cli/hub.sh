@@ -35,12 +35,7 @@ hub_start() {
     hub_pids="$hub_pids $!"
     # shellcheck disable=SC2086 # a list
     trap 'kill $hub_pids 2>/dev/null; rm -rf "$scratch"' EXIT
-    hub_tries=0
-    while [ ! -f "$hub_state/url" ]; do
-        hub_tries=$((hub_tries + 1))
-        [ $hub_tries -lt 200 ] || exit 1
-        sleep 0.05
-    done
+    wait_until [ -f "$hub_state/url" ]
     HF_ENDPOINT=$(cat "$hub_state/url")
     export HF_ENDPOINT
 }

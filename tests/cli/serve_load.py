@@ -232,6 +232,51 @@ def check_metrics(server, honest):
         raise Fault(f"{m['quern_connections']} connections stay")
 
 
+def ask_until(port, ending, stop, seed, faults, counts):
+    """Asks on and on.  Every answer is whole, or a refusal; who comes late may
+    find nobody."""
+    r = random.Random(seed)
+    while not stop.is_set():
+        late = ending.is_set()
+        try:
+            a = ask(port, request_of(r.randrange(KINDS)), timeout=120)
+        except ConnectionError:
+            counts["gone"] += 1
+            time.sleep(0.01)
+            continue
+        except Fault as error:
+            faults.append(str(error))
+            continue
+        if a is None and late:
+            counts["gone"] += 1
+        elif a is not None and a.status == 503:
+            counts["refused"] += 1
+        elif essence(a).startswith(("[", "{")):
+            counts["whole"] += 1
+        else:
+            faults.append(essence(a)[:300])
+
+
+def end_under_load(expected):
+    """SIGTERM beside clients that go on asking: what runs ends well."""
+    server = Server()
+    ending, stop, faults = threading.Event(), threading.Event(), []
+    counts = {"whole": 0, "refused": 0, "gone": 0}
+    clients = [threading.Thread(target=ask_until, args=(
+        server.port, ending, stop, i, faults, counts)) for i in range(CONNECTIONS)]
+    for thread in clients:
+        thread.start()
+    while counts["whole"] < expected and not faults:
+        time.sleep(0.01)
+    ending.set()
+    server.end()
+    stop.set()
+    for thread in clients:
+        thread.join()
+    print(f"the end under load: {counts}, faults {faults[:3]}")
+    return not faults
+
+
 def main():
     kinds = range(KINDS)
     order = [i % KINDS for i in range(REQUESTS)]
@@ -259,13 +304,14 @@ def main():
     after = server.resident()
     check_metrics(server, len(order))
     server.end()
+    ended = end_under_load(REQUESTS // 10)
     print(f"{len(order)} requests, {len(faults)} not as alone; resident "
           f"{before / 1e6:.1f} MB, then {after / 1e6:.1f} MB")
     # The sanitizers keep what is freed.
     if after > before + 5e6 and "SANITIZED" not in os.environ:
         print("memory does not come back to within 5 MB")
         return 1
-    return 1 if faults else 0
+    return 1 if faults or not ended else 0
 
 
 sys.exit(main())

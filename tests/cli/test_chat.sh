@@ -167,7 +167,7 @@ serve() {
     rm -f "$scratch/log" "$scratch/port"
     python3 "$here/chat_server.py" "$1" "$scratch/log" >"$scratch/port" &
     server=$!
-    while [ ! -s "$scratch/port" ]; do sleep 0.05; done
+    wait_until [ -s "$scratch/port" ]
     port=$(cat "$scratch/port")
 }
 

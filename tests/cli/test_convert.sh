@@ -270,8 +270,8 @@ mkdir -p "$scratch/left.part-abcdef/deep" "$scratch/left.part-ghijkl" \
 : >"$scratch/left.part-abcdef/deep/model.safetensors"
 : >"$scratch/left.part-mnopqr.gguf"
 flock "$scratch/left.part-ghijkl" -c "touch '$scratch/locked'; \
-    while [ ! -f '$scratch/done' ]; do sleep 0.05; done" &
-while [ ! -f "$scratch/locked" ]; do sleep 0.05; done
+    while [ ! -f '$scratch/done' ] && [ -d '$scratch' ]; do sleep 0.05; done" &
+wait_until [ -f "$scratch/locked" ]
 q convert "$tiny" "$scratch/left"
 check "converted beside leftovers" code_is 0
 touch "$scratch/done"

@@ -311,30 +311,40 @@ check "with the reserve" err_has "1 GiB in reserve"
 
 # ---- several at once, and signals ----
 
-fresh '"pace_ms":250'
+begun() {
+    [ "$(partial_bytes)" -gt 0 ]
+}
+
+fresh '"hold_at":1000'
 "$faulty" get t/m >"$scratch/first" 2>&1 &
 first=$!
-sleep 0.2
+wait_until begun
 fetch --no-wait
 check "--no-wait does not wait" code_is 1
-fetch
+"$faulty" get t/m >"$scratch/out" 2>"$scratch/err" &
+second=$!
+wait_until grep -q "waiting for it" "$scratch/err"
+touch "$hub_state/go"
+rc=0
+wait $second || rc=$?
 check "a second get waits" code_is 0
-check "and says so" err_has "waiting for it"
 rc=0
 wait $first || rc=$?
 check "the first one is done" code_is 0
 check "the bytes came once" asked "len(weights) == 1"
 check "and are right" whole
 
-fresh '"pace_ms":100'
+rm "$hub_state/go"
+fresh '"hold_at":1000'
 "$faulty" get t/m >"$scratch/out" 2>"$scratch/err" &
 first=$!
-sleep 0.3
+wait_until begun
 kill -INT $first
 rc=0
 wait $first || rc=$?
 check "an interrupt" code_is 130
-check "keeps what came" [ "$(partial_bytes)" -gt 0 ]
+check "keeps what came" begun
+touch "$hub_state/go"
 
 # ---- offline ----
 

@@ -11,9 +11,7 @@ serve() { # KIND
     : >"$scratch/port"
     python3 "$here/load_server.py" "$1" "$scratch/log" >"$scratch/port" &
     server=$!
-    while [ ! -s "$scratch/port" ]; do
-        sleep 0.1
-    done
+    wait_until [ -s "$scratch/port" ]
     url=http://127.0.0.1:$(cat "$scratch/port")
 }
 

@@ -30,20 +30,28 @@ err = open(os.path.join(folder, "err"), "wb")
 p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                      stderr=subprocess.PIPE if moment == "stderr" else err)
 out = b""
+
+def wait_in(where):
+    """Until the command sleeps in a function of the kernel, or is no more."""
+    until = time.monotonic() + 60
+    while (where not in open(f"/proc/{p.pid}/wchan").read() and
+           p.poll() is None and time.monotonic() < until):
+        time.sleep(0.01)
+
 if moment == "output":
     out = os.read(p.stdout.fileno(), 1)
 elif moment == "blocked":
     # The writer sleeps on the pipe once it is full, which is soon.
     fcntl.fcntl(p.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
-    while "pipe_write" not in open(f"/proc/{p.pid}/wchan").read():
-        time.sleep(0.01)
+    wait_in("pipe_write")
 elif moment == "stderr":
     os.read(p.stderr.fileno(), 1)
 else:
-    time.sleep(0.5)
+    # The reader sleeps on the empty pipe.
+    wait_in("pipe_read")
 p.send_signal(number)
 if moment == "blocked":
-    code = p.wait(10)
+    code = p.wait(60)
 rest, _ = p.communicate()
 open(os.path.join(folder, "out"), "wb").write(out + rest)
 sys.exit(p.returncode if p.returncode >= 0 else 128 - p.returncode)

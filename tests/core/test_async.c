@@ -180,7 +180,7 @@ static void test_a_destructor_on_the_worker_may_wait_for_more_work(void **state)
     check_status(qn_eval_async(&y, 1), QN_OK);
     qn_array_unref(y);
     check_status(qn_stream_synchronize(fake_stream), QN_OK);
-    for (int i = 0; i < 5000 && !atomic_load(&destroyed); i++)
+    for (int i = 0; i < 60000 && !atomic_load(&destroyed); i++)
         usleep(1000);
     assert_int_equal(atomic_load(&destroyed), 1);
 }

@@ -47,17 +47,10 @@ hub=$!
     2>"$scratch/serve.log" &
 server=$!
 trap 'kill $hub $server; rm -rf "$scratch"' EXIT
-tries=0
-while [ ! -f "$scratch/hub/url" ] && [ $tries -lt 200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-done
+wait_until [ -f "$scratch/hub/url" ]
 HF_ENDPOINT=$(cat "$scratch/hub/url")
 export HF_ENDPOINT QUERN_CACHE="$scratch/cache"
-while [ ! -s "$scratch/port" ] && [ $tries -lt 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-done
+wait_until [ -s "$scratch/port" ]
 export SERVER="http://127.0.0.1:$(cat "$scratch/port")"
 
 cd "$work"

@@ -41,6 +41,19 @@ fake() {
     chmod +x "$scratch/bin/$1"
 }
 
+# Waits until a command succeeds.  A minute is for ever: the test ends.
+wait_until() {
+    wait_tries=0
+    until "$@"; do
+        wait_tries=$((wait_tries + 1))
+        if [ "$wait_tries" -ge 1200 ]; then
+            printf 'FAILED waiting for: %s\n' "$*"
+            exit 1
+        fi
+        sleep 0.05
+    done
+}
+
 not() {
     ! "$@"
 }

@@ -17,6 +17,7 @@ Keys of control.json (all but the first two may be left out):
   stall_after     nothing comes after so many bytes
   flip            bit 0 of this byte of the weights is sent flipped
   pace_ms         wait after each 1,000 bytes of the weights
+  hold_at         nothing comes after so many bytes before STATE/go is there
   length          Content-Length of the weights, whatever they are; its body
                   has that many bytes
   etag            ETag of the weights, whatever they are
@@ -46,6 +47,14 @@ from urllib.parse import unquote, urlparse
 STATE = sys.argv[1]
 LOCK = threading.Lock()
 ANSWERED = {}
+
+
+def hold():
+    """Until a test says go; a minute at most, so that nothing stays for ever."""
+    until = time.monotonic() + 60
+    while (not os.path.exists(os.path.join(STATE, "go")) and
+           time.monotonic() < until):
+        time.sleep(0.02)
 
 
 def control():
@@ -307,9 +316,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         end = min([len(body), c.get("close_after", len(body)),
                    c.get("stall_after", len(body))])
+        begin = min(c.get("hold_at", 0), end)
+        if begin:
+            self.wfile.write(body[:begin])
+            self.wfile.flush()
+            hold()
         pace = c.get("pace_ms", 0) / 1000
         step = 1000 if pace else 1 << 16
-        for at in range(0, end, step):
+        for at in range(begin, end, step):
             self.wfile.write(body[at:min(at + step, end)])
             self.wfile.flush()
             if pace:

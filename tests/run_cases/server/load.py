@@ -4,8 +4,8 @@ import statistics
 import threading
 import time
 
-from client import BadCase, Connection, Fault, ask, chat, get, request_bytes
-from client import wait_at_rest
+from client import SLOWER, BadCase, Connection, Fault, ask, chat, get
+from client import request_bytes, wait_at_rest
 from rules import Said, need
 
 
@@ -163,7 +163,7 @@ def all_answered(record, _server, _case, _again):
 def models_within(record, _server, _case, _again, ms):
     w = record.watcher
     need(not w.faults, f"models-within: {w.faults[:3]}")
-    need(w.worst * 1000 <= ms, f"models-within: {w.worst * 1000:.0f} ms")
+    need(w.worst * 1000 <= ms * SLOWER, f"models-within: {w.worst * 1000:.0f} ms")
 
 
 def answers_equal_alone(record, _server, case, again):
@@ -191,11 +191,11 @@ def rss_flat(record, server, _case, _again, percent, or_mb, **ends):
 
 
 def work_stops(_record, server, _case, _again, within_ms):
-    wait_at_rest(server.port, within_ms / 1000, server.key)
+    wait_at_rest(server.port, within_ms * SLOWER / 1000, server.key)
 
 
 def normal_time_after(record, _server, _case, _again, factor, plus_ms):
-    most = factor * statistics.median(record.times) + plus_ms / 1000
+    most = factor * statistics.median(record.times) + plus_ms * SLOWER / 1000
     need(record.last <= most,
          f"normal-time-after: {record.last:.3f} s, expected {most:.3f}")
 

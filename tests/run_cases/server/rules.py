@@ -9,8 +9,8 @@ import json
 import threading
 import time
 
-from client import (BadCase, Connection, Fault, ask, chat, request_bytes,
-                    wait_at_rest)
+from client import (SLOWER, BadCase, Connection, Fault, ask, chat,
+                    request_bytes, wait_at_rest)
 
 RULES = {}
 
@@ -148,7 +148,7 @@ def framed(t):
 
 @rule("closes-after-answer")
 def closes_after_answer(t):
-    need(t.connection.closes_within(2), "closes-after-answer: it stays open")
+    need(t.connection.closes_within(2 * SLOWER), "closes-after-answer: it stays open")
 
 
 @rule("served-meanwhile")
@@ -158,7 +158,7 @@ def served_meanwhile(t):
 
 @rule("work-stops", "within_ms")
 def work_stops(t, within_ms):
-    wait_at_rest(t.port, within_ms / 1000, t.key)
+    wait_at_rest(t.port, within_ms * SLOWER / 1000, t.key)
 
 
 # ---- streams ----

@@ -16,7 +16,8 @@ import time
 import traceback
 
 import load
-from client import (BadCase, Connection, Fault, ask, chat, request_bytes)
+from client import (SLOWER, BadCase, Connection, Fault, ask, chat,
+                    request_bytes)
 from rules import RULES, Said, check_answer, need
 
 KEYS = {
@@ -84,9 +85,6 @@ class Server:
             self.process.terminate()
         code = self.process.wait(timeout=60)
         need(code == 0, f"the server ends with {code}")
-
-
-SLOWER = float(os.environ.get("QUERN_CASES_SLOWER", "1"))
 
 
 # ---- a request and what comes of it ----
