@@ -318,32 +318,50 @@ static qn_status write_maps(const char *path, mlx_map_string_to_array arrays,
     return status;
 }
 
-static qn_status insert(mlx_map_string_to_array map, const char *name,
-                        mlx_array x, uint64_t *sum, mlx_stream s)
+struct qn_kv_saving {
+    const qn_kv_cache *cache;
+    mlx_stream stream;
+    header head;
+    int next; /* layer; those before it are in `arrays` */
+    uint64_t sum;
+    mlx_map_string_to_array arrays;
+    mlx_map_string_to_string texts;
+};
+
+/* As it is written: nothing is left to be computed. */
+static qn_status insert(qn_kv_saving *s, const char *name, mlx_array x)
 {
-    qn_status status = sum_array(sum, x, s);
-    return status ? status
-                  : qn_engine(mlx_map_string_to_array_insert(map, name, x));
+    mlx_array plain = mlx_array_new();
+    qn_status status = qn_engine(mlx_contiguous(&plain, x, false, s->stream));
+    if (!status)
+        status = sum_array(&s->sum, plain, s->stream);
+    if (!status)
+        status = qn_engine(mlx_array_eval(plain));
+    if (!status)
+        status =
+            qn_engine(mlx_map_string_to_array_insert(s->arrays, name, plain));
+    mlx_array_free(plain);
+    return status;
 }
 
-static qn_status collect_layer(const qn_kv_cache *cache, int layer,
-                               mlx_map_string_to_array map, uint64_t *sum,
-                               mlx_stream s)
+static qn_status collect_layer(qn_kv_saving *s, int layer)
 {
+    const qn_kv_cache *cache = s->cache;
     const qn_kv_part *part = cache->parts[layer];
     const char *const *names;
     if (!part)
         return QN_OK;
     int count = part->kind->names(part, &names);
     mlx_vector_array planes = {NULL};
-    qn_status status = part->kind->read(part, cache->length, &planes, s);
+    qn_status status =
+        part->kind->read(part, cache->length, &planes, s->stream);
     for (int i = 0; i < count && !status; i++) {
         char name[NAME_SIZE];
         full_name(name, layer, names[i]);
         mlx_array plane = mlx_array_new();
         status = qn_engine(mlx_vector_array_get(&plane, planes, (size_t)i));
         if (!status)
-            status = insert(map, name, plane, sum, s);
+            status = insert(s, name, plane);
         mlx_array_free(plane);
     }
     if (planes.ctx)
@@ -351,18 +369,15 @@ static qn_status collect_layer(const qn_kv_cache *cache, int layer,
     return status;
 }
 
-static qn_status collect(const qn_kv_cache *cache, const int32_t *ids,
-                         mlx_map_string_to_array map, uint64_t *sum,
-                         mlx_stream s)
+static qn_status insert_tokens(qn_kv_saving *s, const int32_t *ids)
 {
-    mlx_array tokens = mlx_array_new_data(ids, &cache->length, 1, MLX_UINT32);
+    mlx_array tokens =
+        mlx_array_new_data(ids, &s->cache->length, 1, MLX_UINT32);
     qn_status status = qn_engine_made(tokens.ctx);
     if (!status) {
-        status = insert(map, "tokens", tokens, sum, s);
+        status = insert(s, "tokens", tokens);
         mlx_array_free(tokens);
     }
-    for (int i = 0; i < cache->count && !status; i++)
-        status = collect_layer(cache, i, map, sum, s);
     return status;
 }
 
@@ -379,31 +394,77 @@ static qn_status describe(const header *h, uint64_t sum,
     return status;
 }
 
-qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
+qn_status qn_kv_saving_new(qn_kv_saving **out, const qn_kv_cache *cache,
                            const int32_t *ids, const qn_kv_fact *facts,
-                           size_t count, mlx_stream s)
+                           size_t count, mlx_stream stream)
 {
     if (!cache->length)
         return qn_fail(QN_E_ARG, "a KV cache without tokens can't be saved");
-    header h;
-    mlx_map_string_to_array arrays = mlx_map_string_to_array_new();
-    mlx_map_string_to_string texts = mlx_map_string_to_string_new();
-    qn_status status = make_header(&h, cache, cache->length, facts, count);
+    qn_kv_saving *s = qn_calloc(1, sizeof *s);
+    if (!s)
+        return QN_E_NOMEM;
+    s->cache = cache;
+    s->stream = stream;
+    s->arrays = mlx_map_string_to_array_new();
+    s->texts = mlx_map_string_to_string_new();
+    qn_status status =
+        make_header(&s->head, cache, cache->length, facts, count);
     if (!status)
-        status = qn_engine(!arrays.ctx || !texts.ctx);
-    uint64_t sum = status ? 0 : sum_header(&h);
-    if (!status)
-        status = collect(cache, ids, arrays, &sum, s);
-    if (!status)
-        status = describe(&h, sum, texts);
-    if (!status)
-        status = write_maps(path, arrays, texts);
-    free_header(&h);
-    if (arrays.ctx)
-        mlx_map_string_to_array_free(arrays);
-    if (texts.ctx)
-        mlx_map_string_to_string_free(texts);
+        status = qn_engine(!s->arrays.ctx || !s->texts.ctx);
+    if (!status) {
+        s->sum = sum_header(&s->head);
+        status = insert_tokens(s, ids);
+    }
+    if (status)
+        qn_kv_saving_free(s);
+    else
+        *out = s;
+    return status;
+}
+
+void qn_kv_saving_free(qn_kv_saving *s)
+{
+    if (!s)
+        return;
+    free_header(&s->head);
+    if (s->arrays.ctx)
+        mlx_map_string_to_array_free(s->arrays);
+    if (s->texts.ctx)
+        mlx_map_string_to_string_free(s->texts);
+    qn_free(s);
+}
+
+qn_status qn_kv_saving_step(qn_kv_saving *s, bool *more)
+{
+    *more = false;
+    if (s->next < s->cache->count) {
+        qn_status status = collect_layer(s, s->next++);
+        *more = !status;
+        return status;
+    }
+    return describe(&s->head, s->sum, s->texts);
+}
+
+qn_status qn_kv_saving_write(qn_kv_saving *s, const char *path)
+{
+    qn_status status = write_maps(path, s->arrays, s->texts);
     return status ? qn_fail_where(status, "%s", path) : QN_OK;
+}
+
+qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
+                           const int32_t *ids, const qn_kv_fact *facts,
+                           size_t count, mlx_stream stream)
+{
+    qn_kv_saving *s = NULL;
+    qn_status status = qn_kv_saving_new(&s, cache, ids, facts, count, stream);
+    for (bool more = true; !status && more;)
+        status = qn_kv_saving_step(s, &more);
+    if (!status)
+        status = qn_kv_saving_write(s, path);
+    else
+        qn_fail_where(status, "%s", path);
+    qn_kv_saving_free(s);
+    return status;
 }
 
 /* ---- reading ---- */

@@ -30,6 +30,18 @@ qn_status qn_kv_cache_save(const qn_kv_cache *cache, const char *path,
                            const int32_t *ids, const qn_kv_fact *facts,
                            size_t count, mlx_stream s);
 
+/* The same in pieces, for who has other things to do between them.  The cache
+ * and the texts of the facts are borrowed until it is freed.  A step takes what
+ * one layer has, which is held until the end; when *more is false all is there,
+ * and the file can be written: from any thread, as nothing is computed then. */
+typedef struct qn_kv_saving qn_kv_saving;
+qn_status qn_kv_saving_new(qn_kv_saving **out, const qn_kv_cache *cache,
+                           const int32_t *ids, const qn_kv_fact *facts,
+                           size_t count, mlx_stream s);
+qn_status qn_kv_saving_step(qn_kv_saving *saving, bool *more);
+qn_status qn_kv_saving_write(qn_kv_saving *saving, const char *path);
+void qn_kv_saving_free(qn_kv_saving *saving);
+
 /* Restores what was saved into `cache`, which must be empty; *ids becomes the
  * tokens, as many as its length, which the caller frees (qn_free).  On failure
  * the cache is empty.  QN_E_NOTFOUND; QN_E_FORMAT: cut short, or changed;

@@ -629,9 +629,12 @@ static void set_up(quern_model *m, const quern_options *options)
 
 #define PREFIX_DISK ((uint64_t)20 << 30)
 
-static bool write_prefix(void *data)
+/* The disk is looked at again after so many milliseconds. */
+static int write_prefix(void *data)
 {
-    return qn_prefixes_write_one(data);
+    enum { LATER_MS = 20 };
+    qn_prefix_progress progress = qn_prefixes_write(data);
+    return progress == QN_PREFIX_MORE ? 0 : progress ? LATER_MS : -1;
 }
 
 /* Where prompts outlive the model. */
@@ -728,9 +731,7 @@ void quern_model_free(quern_model *m)
     if (!m)
         return;
     qn_scheduler_clear(&m->scheduler);
-    /* Where the thread was never needed. */
-    while (qn_prefixes_write_one(&m->prefixes))
-        continue;
+    qn_prefixes_write_all(&m->prefixes);
     qn_prefixes_clear(&m->prefixes);
     quern_model_free(m->draft);
     qn_model_free(m->model);

@@ -401,17 +401,31 @@ void qn_prefixes_use_disk(qn_prefixes *p, struct qn_prefix_disk *disk)
     count(p, (quern_prefix_stats){0});
 }
 
-bool qn_prefixes_write_one(qn_prefixes *p)
+qn_prefix_progress qn_prefixes_write(qn_prefixes *p)
 {
-    qn_prefix *e = p->disk ? p->first : NULL;
+    if (!p->disk)
+        return QN_PREFIX_DONE;
+    qn_prefix_progress progress = qn_prefix_disk_go_on(p->disk);
+    if (progress) {
+        count(p, (quern_prefix_stats){0});
+        return progress;
+    }
+    qn_prefix *e = p->first;
     while (e && e->written)
         e = e->next;
     if (!e)
-        return false;
+        return QN_PREFIX_DONE;
     e->written = true;
     qn_prefix_disk_put(p->disk, e->space, e->choice, e->cache, &e->ids);
-    count(p, (quern_prefix_stats){0});
-    return true;
+    return QN_PREFIX_MORE;
+}
+
+void qn_prefixes_write_all(qn_prefixes *p)
+{
+    qn_prefix_progress progress;
+    while ((progress = qn_prefixes_write(p)))
+        if (progress == QN_PREFIX_WAITS)
+            qn_prefix_disk_finish(p->disk);
 }
 
 void qn_prefixes_flush_disk(qn_prefixes *p, size_t *entries, uint64_t *bytes)

@@ -47,8 +47,17 @@ void qn_prefixes_init(qn_prefixes *p, uint64_t limit);
 void qn_prefixes_clear(qn_prefixes *p);
 /* Takes the disk over, before there is anything else. */
 void qn_prefixes_use_disk(qn_prefixes *p, struct qn_prefix_disk *disk);
-/* Writes an entry that is not on the disk; false: there is none. */
-bool qn_prefixes_write_one(qn_prefixes *p);
+/* How far the disk is behind. */
+typedef enum qn_prefix_progress {
+    QN_PREFIX_DONE, /* there is nothing to write */
+    QN_PREFIX_MORE,
+    QN_PREFIX_WAITS /* for the disk */
+} qn_prefix_progress;
+/* Does a piece of writing what is not on the disk: no more than one layer of an
+ * entry is read.  Files are written beside it. */
+qn_prefix_progress qn_prefixes_write(qn_prefixes *p);
+/* All of it, and waits for the disk. */
+void qn_prefixes_write_all(qn_prefixes *p);
 
 /* How many of the first `count` ids the store would give. */
 size_t qn_prefixes_longest(const qn_prefixes *p, const char *space, int choice,

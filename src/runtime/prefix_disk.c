@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -30,6 +31,23 @@ typedef struct entry {
     struct timespec used;
 } entry;
 
+/* A file on its way: layer by layer by the model's thread, then to the disk by
+ * a thread of its own. */
+typedef struct writing {
+    const qn_prefix_disk *disk;
+    entry *entry;
+    char space[QN_DIGEST_SIZE];
+    qn_kv_cache *cache;
+    qn_kv_saving *saving;
+    char *path;
+    bool collected, started;
+    pthread_t thread;
+    atomic_bool written;
+    /* The thread's, until then. */
+    qn_status status;
+    qn_error error;
+} writing;
+
 struct qn_prefix_disk {
     quern_model *model;
     char *folder;
@@ -37,7 +55,8 @@ struct qn_prefix_disk {
     uint64_t limit;
     bool trims; /* caches of this model can be cut anywhere */
     bool warned;
-    entry *first; /* most recently used */
+    entry *first;     /* most recently used */
+    writing *writing; /* or NULL */
     uint64_t evictions, refused;
 };
 
@@ -280,6 +299,7 @@ void qn_prefix_disk_close(qn_prefix_disk *d)
 {
     if (!d)
         return;
+    qn_prefix_disk_finish(d);
     while (d->first)
         free_entry(unlink_at(&d->first));
     if (d->fd >= 0)
@@ -400,24 +420,6 @@ static qn_status copy_ids(qn_ids *out, const qn_ids *from)
     return status;
 }
 
-static qn_status write_entry(qn_prefix_disk *d, entry *e, const char *space,
-                             const qn_kv_cache *cache)
-{
-    struct stat info;
-    qn_kv_fact facts[FACTS];
-    list_facts(d, space, facts);
-    char *path = qn_path_join(d->folder, e->name);
-    if (!path)
-        return QN_E_NOMEM;
-    qn_status status = qn_kv_cache_save(cache, path, e->ids.data, facts, FACTS,
-                                        d->model->stream);
-    if (!status && fstatat(d->fd, e->name, &info, AT_SYMLINK_NOFOLLOW))
-        status = qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
-    e->bytes = status ? 0 : (uint64_t)info.st_size;
-    qn_free(path);
-    return status;
-}
-
 /* Says why nothing is written, once. */
 static void warn(qn_prefix_disk *d)
 {
@@ -431,31 +433,142 @@ static void warn(qn_prefix_disk *d)
     m->log(m->log_data, QUERN_LOG_WARN, text);
 }
 
+static void free_writing(writing *w)
+{
+    qn_kv_saving_free(w->saving);
+    qn_kv_cache_free(w->cache);
+    qn_free(w->path);
+    if (w->entry)
+        free_entry(w->entry);
+    qn_free(w);
+}
+
+/* Of another cache, that shares arrays: what it is made of may go meanwhile. */
+static qn_status begin(writing *w, const qn_kv_cache *cache)
+{
+    const qn_prefix_disk *d = w->disk;
+    qn_kv_fact facts[FACTS];
+    list_facts(d, w->space, facts);
+    w->path = qn_path_join(d->folder, w->entry->name);
+    qn_status status =
+        w->path ? qn_kv_cache_clone(&w->cache, cache) : QN_E_NOMEM;
+    return status ? status
+                  : qn_kv_saving_new(&w->saving, w->cache, w->entry->ids.data,
+                                     facts, FACTS, d->model->stream);
+}
+
 void qn_prefix_disk_put(qn_prefix_disk *d, const char *space, int choice,
                         const qn_kv_cache *cache, const qn_ids *tokens)
 {
-    char hex[QN_DIGEST_SIZE];
+    writing *w = qn_calloc(1, sizeof *w);
     entry *e = qn_calloc(1, sizeof *e);
-    if (!e)
+    if (!w || !e) {
+        qn_free(w);
+        qn_free(e);
         return;
-    digest_space(hex, space, choice);
-    make_name(e->name, d, hex, tokens);
+    }
+    w->disk = d;
+    w->entry = e;
+    digest_space(w->space, space, choice);
+    make_name(e->name, d, w->space, tokens);
     for (entry *has = d->first; has; has = has->next)
         if (!strcmp(has->name, e->name)) {
-            free_entry(e);
+            free_writing(w);
             return;
         }
     qn_status status = copy_ids(&e->ids, tokens);
     if (!status)
-        status = write_entry(d, e, hex, cache);
-    if (status) {
-        warn(d);
-        free_entry(e);
+        status = begin(w, cache);
+    if (!status) {
+        d->writing = w;
         return;
     }
-    drop_covered(d, hex, cache, tokens);
-    to_front(d, e);
-    evict(d);
+    warn(d);
+    free_writing(w);
+}
+
+/* What happens beside the model's thread. */
+static void *write_file(void *data)
+{
+    writing *w = data;
+    struct stat info;
+    w->status = qn_kv_saving_write(w->saving, w->path);
+    if (!w->status &&
+        fstatat(w->disk->fd, w->entry->name, &info, AT_SYMLINK_NOFOLLOW))
+        w->status = qn_fail(QN_E_IO, "%s: %s", w->path, strerror(errno));
+    if (w->status)
+        qn_error_save(&w->error);
+    else
+        w->entry->bytes = (uint64_t)info.st_size;
+    atomic_store(&w->written, true);
+    return NULL;
+}
+
+static void start(writing *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->started = !pthread_create(&w->thread, NULL, write_file, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!w->started)
+        write_file(w);
+}
+
+/* The next layer. */
+static void collect(writing *w)
+{
+    bool more = false;
+    w->status = qn_kv_saving_step(w->saving, &more);
+    if (w->status)
+        qn_error_save(&w->error);
+    w->collected = !more;
+    if (w->status)
+        atomic_store(&w->written, true);
+    else if (!more)
+        start(w);
+}
+
+/* The file is there, or will not be. */
+static void end(qn_prefix_disk *d)
+{
+    writing *w = d->writing;
+    if (w->started)
+        pthread_join(w->thread, NULL);
+    d->writing = NULL;
+    if (w->status) {
+        qn_error_restore(&w->error);
+        warn(d);
+    } else {
+        drop_covered(d, w->space, w->cache, &w->entry->ids);
+        to_front(d, w->entry);
+        w->entry = NULL;
+        evict(d);
+    }
+    free_writing(w);
+}
+
+qn_prefix_progress qn_prefix_disk_go_on(qn_prefix_disk *d)
+{
+    writing *w = d->writing;
+    if (!w)
+        return QN_PREFIX_DONE;
+    if (!w->collected)
+        collect(w);
+    else if (atomic_load(&w->written))
+        end(d);
+    else
+        return QN_PREFIX_WAITS;
+    return QN_PREFIX_MORE;
+}
+
+void qn_prefix_disk_finish(qn_prefix_disk *d)
+{
+    while (d->writing)
+        if (d->writing->collected)
+            end(d); /* waits */
+        else
+            collect(d->writing);
 }
 
 void qn_prefix_disk_flush(qn_prefix_disk *d, size_t *entries, uint64_t *bytes)

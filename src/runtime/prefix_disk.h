@@ -28,9 +28,15 @@ void qn_prefix_disk_close(qn_prefix_disk *disk);
 bool qn_prefix_disk_take(qn_prefix_disk *disk, const char *space, int choice,
                          const int32_t *ids, size_t count, size_t have,
                          qn_kv_cache **cache, qn_ids *tokens);
-/* Writes the cache with its tokens; files that say no more than it go. */
+/* Begins to write the cache with its tokens, unless that can't be; files that
+ * say no more than it go in the end.  Nothing may be on its way. */
 void qn_prefix_disk_put(qn_prefix_disk *disk, const char *space, int choice,
                         const qn_kv_cache *cache, const qn_ids *tokens);
+/* Does a piece of what was begun: takes a layer over, or notes that the file is
+ * there, which a thread of its own writes. */
+qn_prefix_progress qn_prefix_disk_go_on(qn_prefix_disk *disk);
+/* All of it, and waits for the disk. */
+void qn_prefix_disk_finish(qn_prefix_disk *disk);
 /* Removes the model's files. */
 void qn_prefix_disk_flush(qn_prefix_disk *disk, size_t *entries,
                           uint64_t *bytes);

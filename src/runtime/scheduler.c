@@ -13,7 +13,7 @@
  * for their reader are looked at this often. */
 enum { STALLED_MS = 20 };
 /* After so long without work, what can wait is done. */
-enum { REST_MS = 200 };
+enum { REST_MS = 50 };
 
 /* Work of another kind than rows. */
 struct qn_call {
@@ -28,7 +28,8 @@ struct qn_call {
 
 void qn_scheduler_init(qn_scheduler *s, size_t parallel)
 {
-    *s = (qn_scheduler){.parallel = parallel, .draft_rows = QN_DRAFT_ROWS};
+    *s = (qn_scheduler){
+        .parallel = parallel, .draft_rows = QN_DRAFT_ROWS, .rest_ms = REST_MS};
     s->last_waiting = &s->first_waiting;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t attr;
@@ -177,17 +178,17 @@ static void rest(qn_scheduler *s)
 {
     bool idle = false;
     s->waits = true;
-    if (s->idle && !s->rested && !s->ending)
-        idle = wait_a_moment(s, REST_MS);
+    if (s->idle && s->rest_ms >= 0 && !s->ending)
+        idle = !s->rest_ms || wait_a_moment(s, s->rest_ms);
     else
         pthread_cond_wait(&s->work, &s->lock);
     s->waits = false;
     if (!idle || s->borrowed)
         return;
     pthread_mutex_unlock(&s->lock);
-    bool more = s->idle(s->idle_data);
+    int later = s->idle(s->idle_data);
     pthread_mutex_lock(&s->lock);
-    s->rested = !more;
+    s->rest_ms = later;
 }
 
 /* Waits until there is something to do; false: the model goes. */
@@ -207,7 +208,7 @@ static bool take_work(qn_scheduler *s)
         }
         rest(s);
     }
-    s->rested = false;
+    s->rest_ms = REST_MS;
     bool ending = s->ending && !begin && !dropped && !s->count;
     pthread_mutex_unlock(&s->lock);
     end_all(dropped);
@@ -450,8 +451,6 @@ static void *run(void *data)
         if (!s->count)
             trim_memory();
     }
-    while (s->idle && s->idle(s->idle_data))
-        continue;
     return NULL;
 }
 

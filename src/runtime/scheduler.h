@@ -65,11 +65,12 @@ typedef struct qn_scheduler {
     pthread_t thread;
     bool started, ending;
     quern_steps steps; /* so far; with the lock */
-    /* When there was nothing to do for a moment, and at the end: does a piece
-     * of what can wait; false: there is no more.  Or NULL. */
-    bool (*idle)(void *data);
+    /* When there was nothing to do for a moment: does a piece of what can wait
+     * and says after how many milliseconds it wants to go on; -1: there is no
+     * more.  Or NULL. */
+    int (*idle)(void *data);
     void *idle_data;
-    bool rested;   /* nothing has come since it said so */
+    int rest_ms;   /* until it is called */
     bool borrowed; /* a caller computes instead of the thread */
     bool waits;    /* the thread has nothing to do */
     qn_row *first_waiting, **last_waiting; /* first come, first served */

@@ -2,11 +2,14 @@
  * a file that is cut, changed or of something else is refused. */
 #include "support/qn_test.h"
 
+#include "base/file.h"
 #include "kv/cache.h"
 #include "kv/engine.h"
 #include "kv/file.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <unistd.h>
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, LIMIT = 600 };
 
@@ -150,6 +153,57 @@ static void check_kind(const char *kind, int start, int length)
     }
     qn_kv_cache_free(one);
     qn_kv_cache_free(other);
+}
+
+static void *write_on_a_thread(void *data)
+{
+    static qn_status status;
+    status = qn_kv_saving_write(data, path);
+    return &status;
+}
+
+/* A layer at a time, written by another thread while the cache goes on. */
+static void test_pieces_make_the_same_file(void **state)
+{
+    (void)state;
+    enum { LENGTH = 140 };
+    int32_t ids[LENGTH];
+    qn_kv_shape shape = shape_of("affine8", 0);
+    qn_kv_cache *cache = make(&shape), *kept = NULL;
+    qn_kv_saving *saving = NULL;
+    char *whole = NULL, *pieces = NULL;
+    size_t size, other;
+    pthread_t thread;
+    void *status = NULL;
+    fill_ids(ids, LENGTH);
+    step(cache, LENGTH, NULL);
+    check_status(qn_kv_cache_save(cache, path, ids, facts, FACTS, stream),
+                 QN_OK);
+    check_status(qn_file_read(&whole, &size, path, 1 << 24), QN_OK);
+    check_status(qn_kv_cache_clone(&kept, cache), QN_OK);
+    check_status(qn_kv_saving_new(&saving, kept, ids, facts, FACTS, stream),
+                 QN_OK);
+    bool more = true;
+    int count = 0;
+    for (; more; count++) {
+        check_status(qn_kv_saving_step(saving, &more), QN_OK);
+        step(cache, 1, NULL);
+    }
+    assert_int_equal(count, LAYERS + 1);
+    unlink(path);
+    assert_int_equal(pthread_create(&thread, NULL, write_on_a_thread, saving),
+                     0);
+    step(cache, 1, NULL);
+    assert_int_equal(pthread_join(thread, &status), 0);
+    assert_int_equal(*(qn_status *)status, QN_OK);
+    check_status(qn_file_read(&pieces, &other, path, 1 << 24), QN_OK);
+    assert_int_equal(size, other);
+    assert_memory_equal(whole, pieces, size);
+    qn_kv_saving_free(saving);
+    qn_kv_cache_free(kept);
+    qn_kv_cache_free(cache);
+    qn_free(whole);
+    qn_free(pieces);
 }
 
 static void test_every_kind_comes_back(void **state)
@@ -447,6 +501,7 @@ static void test_memory_may_run_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces_make_the_same_file),
         cmocka_unit_test(test_every_kind_comes_back),
         cmocka_unit_test(test_one_that_is_packed_late_comes_back),
         cmocka_unit_test(test_windows_and_states_come_back),
