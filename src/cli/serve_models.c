@@ -72,20 +72,6 @@ static quern_status open_as(opening *o, quern_model **out, quern_error *error)
     return qn_cli_open(&own, o->model->ref, out, error);
 }
 
-static quern_status open_headers(void *data, size_t model, quern_model **out,
-                                 quern_error *error)
-{
-    qn_served *s = data;
-    opening o = {.served = s, .model = &s->items[model]};
-    quern_status status = open_as(&o, out, error);
-    if (status != QUERN_E_NOTFOUND || *error->where || s->started ||
-        !flag_of(s, QN_FLAG_PULL)->on)
-        return status;
-    s->code =
-        qn_cli_pull(s->cli, qn_config_find_model(s->cli, o.model->ref).ref);
-    return s->code ? status : open_as(&o, out, error);
-}
-
 /* Clients are not told where files lie. */
 static void hide_path(quern_error *error, const qn_served_model *m)
 {
@@ -97,6 +83,22 @@ static void hide_path(quern_error *error, const qn_served_model *m)
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - error->message),
              error->message, m->id, at + size);
     memcpy(error->message, text, sizeof text);
+}
+
+static quern_status open_headers(void *data, size_t model, quern_model **out,
+                                 quern_error *error)
+{
+    qn_served *s = data;
+    opening o = {.served = s, .model = &s->items[model]};
+    quern_status status = open_as(&o, out, error);
+    if (status && s->started)
+        hide_path(error, o.model);
+    if (status != QUERN_E_NOTFOUND || *error->where || s->started ||
+        !flag_of(s, QN_FLAG_PULL)->on)
+        return status;
+    s->code =
+        qn_cli_pull(s->cli, qn_config_find_model(s->cli, o.model->ref).ref);
+    return s->code ? status : open_as(&o, out, error);
 }
 
 static quern_status load(void *data, size_t model, const qn_model_plan *plan,
