@@ -40,6 +40,11 @@ bool qn_call_check(qn_reading *r);
 
 /* ---- preparing (prepare.c) ---- */
 
+/* Element `i` of a list of integers as a token's id below `limit`; `path` is
+ * the list's. */
+bool qn_take_id(int64_t *id, const qn_json *list, uint32_t i, int32_t limit,
+                const char *path, qn_api_error *error);
+
 /* A prompt as its tokens, in the call's arena. */
 typedef struct qn_prompt {
     int32_t *ids;
@@ -67,6 +72,7 @@ bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
 /* How long answers may be. */
 typedef struct qn_lengths {
     const char *prompt; /* the fields' names, for errors */
+    bool list;          /* a prompt is an element of its field */
     const char *max_tokens;
     int64_t asked;    /* 0: not said; -1: up to the context's end */
     int64_t fallback; /* when not said, or what the context has left */

@@ -4,7 +4,6 @@
 #include "base/base64.h"
 #include "common.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,10 +62,15 @@ static bool input_shape(qn_reading *r, const qn_field *f, const qn_json *value,
     return true;
 }
 
+/* Not a list of several, of whatever length. */
+static bool is_one(const qn_json *input)
+{
+    return input->type == QN_JSON_T_STRING || kind_of(input) == QN_INT;
+}
+
 static size_t input_count(const qn_json *input)
 {
-    bool one = input->type == QN_JSON_T_STRING || kind_of(input) == QN_INT;
-    return one ? 1 : input->count;
+    return is_one(input) ? 1 : input->count;
 }
 
 static bool read_input(qn_reading *r, const qn_field *f, const qn_json *value,
@@ -156,12 +160,9 @@ static bool take_ids(qn_api_call *call, quern_embed_input *out,
     if (!ids)
         return qn_api_fail_memory(error);
     for (uint32_t i = 0; i < list->count; i++) {
-        int64_t id = -1;
-        qn_json_as_int(&list->items[i], &id);
-        if (id < 0 || id >= vocab)
-            return qn_api_fail(error, QN_API_OUT_OF_RANGE, path,
-                               "expected token ids 0..%d, found %" PRId64,
-                               (int)vocab - 1, id);
+        int64_t id;
+        if (!qn_take_id(&id, list, i, vocab, path, error))
+            return false;
         ids[i] = (int32_t)id;
     }
     *out = (quern_embed_input){.ids = ids, .id_count = list->count};
@@ -177,10 +178,7 @@ static bool take_inputs(qn_api_call *call, const quern_info *info,
     if (!call->inputs)
         return qn_api_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
-        const qn_json *item =
-            input->type == QN_JSON_T_STRING || kind_of(input) == QN_INT
-                ? input
-                : &input->items[i];
+        const qn_json *item = is_one(input) ? input : &input->items[i];
         char path[32] = "input";
         if (item != input)
             snprintf(path, sizeof path, "input[%zu]", i);
@@ -219,12 +217,14 @@ static bool prepare(qn_api_call *call, const qn_api_model *model,
     return take_inputs(call, &info, error);
 }
 
-bool qn_embeddings_fail(qn_api_error *error, const quern_error *cause)
+bool qn_embeddings_fail(qn_api_error *error, const qn_api_call *call,
+                        const quern_error *cause)
 {
+    const qn_json *input = ((const embedding *)call->extra)->input;
     char path[32] = "input";
     size_t index;
     bool text = sscanf(cause->where, "text %zu", &index) == 1;
-    if (text)
+    if (text && !is_one(input))
         snprintf(path, sizeof path, "input[%zu]", index);
     if (text && cause->status == QUERN_E_UNSUPPORTED)
         return qn_api_fail(error, QN_API_CONTEXT_LENGTH_EXCEEDED, path, "%s",

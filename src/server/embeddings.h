@@ -6,6 +6,7 @@
 
 /* What a failed quern_embed of the call's inputs is to a client.  Returns
  * false. */
-bool qn_embeddings_fail(qn_api_error *error, const quern_error *cause);
+bool qn_embeddings_fail(qn_api_error *error, const qn_api_call *call,
+                        const quern_error *cause);
 
 #endif

@@ -4,9 +4,6 @@
 #include "messages.h"
 #include "openai.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 /* The fields of all three; call->extra. */
 typedef struct inspection {
     const qn_json *content, *tokens, *messages, *tools, *variables;
@@ -183,20 +180,14 @@ static bool take_ids(qn_api_call *call, int32_t **out, const qn_json *list,
                      const quern_model *model, qn_api_error *error)
 {
     quern_info info;
-    char path[32];
     quern_model_info(model, &info);
     *out = qn_arena_alloc(&call->arena, (list->count + 1) * sizeof **out);
     if (!*out)
         return qn_api_fail_memory(error);
     for (uint32_t i = 0; i < list->count; i++) {
-        int64_t id = -1;
-        qn_json_as_int(&list->items[i], &id);
-        if (id < 0 || id >= info.token_count) {
-            snprintf(path, sizeof path, "tokens[%u]", (unsigned)i);
-            return qn_api_fail(error, QN_API_OUT_OF_RANGE, path,
-                               "expected 0..%d, found %" PRId64,
-                               (int)info.token_count - 1, id);
-        }
+        int64_t id;
+        if (!qn_take_id(&id, list, i, info.token_count, "tokens", error))
+            return false;
         (*out)[i] = (int32_t)id;
     }
     return true;

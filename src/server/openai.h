@@ -40,6 +40,8 @@ bool qn_openai_parse(qn_api_call *call, qn_str body,
 
 /* How long an answer may be, as qn_lengths has it. */
 int64_t qn_openai_length(const qn_openai *asked);
+/* The field that says so. */
+const char *qn_openai_length_name(const qn_api_call *call);
 
 /* ---- log probabilities (openai_logprobs.c) ---- */
 

@@ -151,6 +151,17 @@ int64_t qn_openai_length(const qn_openai *asked)
     return asked->max_tokens ? asked->max_tokens : 1;
 }
 
+const char *qn_openai_length_name(const qn_api_call *call)
+{
+    static const char *const names[] = {"max_completion_tokens", "max_tokens",
+                                        "n_predict"};
+    const qn_json *body = qn_json_root(call->doc);
+    size_t i = 0;
+    while (i < 2 && !qn_field_get(body, names[i]))
+        i++;
+    return names[i];
+}
+
 /* ---- chat ---- */
 
 static bool read_logprobs(qn_reading *r, const qn_field *f,
@@ -313,7 +324,7 @@ static bool prepare_chat(qn_api_call *call, const qn_api_model *model,
     qn_buf_free(&variables);
     const qn_lengths lengths = {
         .prompt = "messages",
-        .max_tokens = "max_tokens",
+        .max_tokens = qn_openai_length_name(call),
         .asked = qn_openai_length(asked),
         .fallback = model->default_max_tokens,
     };

@@ -2,7 +2,6 @@
  * specification, section 8). */
 #include "openai.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 enum { MAX_PROMPTS = 64, MAX_TOKENS = 16 };
@@ -178,11 +177,8 @@ static bool prompt_of_ids(qn_api_call *call, qn_prompt *out,
         return qn_api_fail_memory(error);
     for (uint32_t i = 0; i < list->count; i++) {
         int64_t id = 0;
-        qn_json_as_int(&list->items[i], &id);
-        if (id < 0 || id >= info->vocab_size)
-            return qn_api_fail(error, QN_API_OUT_OF_RANGE, path,
-                               "expected token ids 0..%d, found %" PRId64,
-                               (int)info->vocab_size - 1, id);
+        if (!qn_take_id(&id, list, i, info->vocab_size, path, error))
+            return false;
         out->ids[i] = (int32_t)id;
     }
     return true;
@@ -302,7 +298,8 @@ static bool prepare_completions(qn_api_call *call, const qn_api_model *model,
             return false;
     const qn_lengths lengths = {
         .prompt = "prompt",
-        .max_tokens = "max_tokens",
+        .list = prompt_at(asked->prompt, 0) != asked->prompt,
+        .max_tokens = qn_openai_length_name(call),
         .asked = qn_openai_length(asked),
         .fallback = call->server->compat_mlx_lm ? model->default_max_tokens
                                                 : MAX_TOKENS,

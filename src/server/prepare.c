@@ -2,8 +2,23 @@
 #include "common.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* ---- prompts ---- */
+
+bool qn_take_id(int64_t *id, const qn_json *list, uint32_t i, int32_t limit,
+                const char *path, qn_api_error *error)
+{
+    char place[QN_API_PARAM_SIZE];
+    *id = -1;
+    qn_json_as_int(&list->items[i], id);
+    if (*id >= 0 && *id < limit)
+        return true;
+    snprintf(place, sizeof place, "%s[%u]", path, (unsigned)i);
+    return qn_api_fail(error, QN_API_OUT_OF_RANGE, place,
+                       "expected token ids 0..%d, found %" PRId64,
+                       (int)limit - 1, *id);
+}
 
 bool qn_keep_ids(qn_api_call *call, qn_prompt *out, int32_t *ids, size_t count,
                  qn_api_error *error)
@@ -163,18 +178,21 @@ bool qn_prompt_of_chat(qn_api_call *call, qn_prompt *out,
 /* Whether an answer fits behind the prompt; *max_tokens: how long it may be. */
 static bool fit_answer(int64_t *max_tokens, const qn_api_model *model,
                        const qn_prompt *prompt, const qn_lengths *lengths,
-                       qn_api_error *error)
+                       size_t index, qn_api_error *error)
 {
+    char path[QN_API_PARAM_SIZE];
+    snprintf(path, sizeof path, lengths->list ? "%s[%zu]" : "%s",
+             lengths->prompt, index);
     int64_t size = (int64_t)prompt->count, left = model->ctx - size;
     if (!size)
-        return qn_api_fail(error, QN_API_EMPTY_PROMPT, lengths->prompt,
+        return qn_api_fail(error, QN_API_EMPTY_PROMPT, path,
                            "the prompt has no tokens");
     if (left < 1)
-        return qn_api_fail(
-            error, QN_API_CONTEXT_LENGTH_EXCEEDED, lengths->prompt,
-            "the prompt has %" PRId64 " tokens, and the context of %" PRId64
-            " holds at most %" PRId64 " before an answer",
-            size, model->ctx, model->ctx - 1);
+        return qn_api_fail(error, QN_API_CONTEXT_LENGTH_EXCEEDED, path,
+                           "the prompt has %" PRId64
+                           " tokens, and the context of %" PRId64
+                           " holds at most %" PRId64 " before an answer",
+                           size, model->ctx, model->ctx - 1);
     if (lengths->asked > left)
         return qn_api_fail(
             error, QN_API_CONTEXT_LENGTH_EXCEEDED, lengths->max_tokens,
@@ -193,13 +211,16 @@ static bool check_biases(const qn_api_call *call, const qn_api_model *model,
 {
     const quern_sampling *s = &call->asked.sampling;
     quern_info info;
+    char path[32];
     quern_model_info(model->model, &info);
-    for (size_t i = 0; i < s->logit_bias_count; i++)
-        if (s->logit_bias[i].id >= info.vocab_size)
-            return qn_api_fail(error, QN_API_OUT_OF_RANGE, "logit_bias",
+    for (size_t i = 0; i < s->logit_bias_count; i++) {
+        int id = (int)s->logit_bias[i].id;
+        snprintf(path, sizeof path, "logit_bias.%d", id);
+        if (id >= info.vocab_size)
+            return qn_api_fail(error, QN_API_OUT_OF_RANGE, path,
                                "expected token ids 0..%d, found %d",
-                               (int)info.vocab_size - 1,
-                               (int)s->logit_bias[i].id);
+                               (int)info.vocab_size - 1, id);
+    }
     return true;
 }
 
@@ -277,7 +298,8 @@ bool qn_prepare_requests(qn_api_call *call, const qn_api_model *model,
         call->asked.sampling.has_seed ? call->asked.sampling.seed : head->seed;
     call->sampled = base.sampling.temperature > 0;
     for (size_t p = 0; p < count; p++) {
-        if (!fit_answer(&base.max_tokens, model, &prompts[p], lengths, error))
+        if (!fit_answer(&base.max_tokens, model, &prompts[p], lengths, p,
+                        error))
             return false;
         if (base.min_tokens > base.max_tokens)
             return qn_api_fail(error, QN_API_OUT_OF_RANGE, "min_tokens",

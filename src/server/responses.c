@@ -209,7 +209,7 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
                             "this field is only allowed when \"include\" has "
                             "\"message.output_text.logprobs\"");
     }
-    return call->ignored.failed ? qn_api_fail_memory(error) : true;
+    return qn_call_check(&r);
 }
 
 /* ---- beside a model ---- */

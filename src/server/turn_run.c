@@ -214,7 +214,7 @@ static void embed(qn_work *work)
     if (t->good)
         t->route->protocol->embeddings(&t->made, call, &t->head, &made);
     else
-        qn_embeddings_fail(&t->cause, &error);
+        qn_embeddings_fail(&t->cause, call, &error);
     quern_embeddings_free(&made);
     atomic_store(&t->embedded, true);
     qn_loop_post(t->s->loop, &t->task);

@@ -45,8 +45,8 @@ static void test_what_the_model_can_not_do_is_refused(void **state)
 {
     (void)state;
     static const bad_body rows[] = {
-        {"{\"input\":[332]}", QN_API_OUT_OF_RANGE, "input"},
-        {"{\"input\":[[1],[1,-1]]}", QN_API_OUT_OF_RANGE, "input[1]"},
+        {"{\"input\":[332]}", QN_API_OUT_OF_RANGE, "input[0]"},
+        {"{\"input\":[[1],[1,-1]]}", QN_API_OUT_OF_RANGE, "input[1][1]"},
         {FIELD("\"dimensions\":33"), QN_API_OUT_OF_RANGE, "dimensions"},
     };
     static const bad_body none[] = {
@@ -76,12 +76,19 @@ static void test_failures_name_their_input(void **state)
          "instruction"},
         {{QUERN_E_NOMEM, "text 0", "memory"}, QN_API_INSUFFICIENT_MEMORY, ""},
     };
+    qn_api_call one, several;
+    qn_api_error error;
+    parse_good(&one, embeddings, &plain_server, "{\"input\":\"a\"}");
+    parse_good(&several, embeddings, &plain_server, "{\"input\":[\"a\"]}");
+    assert_false(qn_embeddings_fail(&error, &one, &rows[0].cause));
+    assert_string_equal(error.param, "input");
+    qn_api_call_free(&one);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        qn_api_error error;
-        assert_false(qn_embeddings_fail(&error, &rows[i].cause));
+        assert_false(qn_embeddings_fail(&error, &several, &rows[i].cause));
         assert_int_equal(error.code, rows[i].code);
         assert_string_equal(error.param, rows[i].param);
     }
+    qn_api_call_free(&several);
 }
 
 /* The vectors of a body's inputs, from the model, as JSON. */

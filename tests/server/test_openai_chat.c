@@ -706,7 +706,9 @@ static void test_what_the_model_can_not_take_is_refused(void **state)
          "max_tokens"},
         {FIELD("\"min_tokens\":65"), QN_API_OUT_OF_RANGE, "min_tokens"},
         {FIELD("\"logit_bias\":{\"332\":1}"), QN_API_OUT_OF_RANGE,
-         "logit_bias"},
+         "logit_bias.332"},
+        {FIELD("\"n_predict\":250"), QN_API_CONTEXT_LENGTH_EXCEEDED,
+         "n_predict"},
         {FIELD("\"speculative\":{\"enabled\":true}"), QN_API_UNSUPPORTED_VALUE,
          "speculative.enabled"},
     };

@@ -52,9 +52,9 @@ static void test_what_the_model_can_not_take_is_refused(void **state)
 {
     (void)state;
     static const bad_body rows[] = {
-        {"{\"prompt\":[[]]}", QN_API_EMPTY_PROMPT, "prompt"},
-        {"{\"prompt\":[332]}", QN_API_OUT_OF_RANGE, "prompt"},
-        {"{\"prompt\":[[1],[1,-1]]}", QN_API_OUT_OF_RANGE, "prompt[1]"},
+        {"{\"prompt\":[[]]}", QN_API_EMPTY_PROMPT, "prompt[0]"},
+        {"{\"prompt\":[332]}", QN_API_OUT_OF_RANGE, "prompt[0]"},
+        {"{\"prompt\":[[1],[1,-1]]}", QN_API_OUT_OF_RANGE, "prompt[1][1]"},
         {FIELD("\"max_tokens\":9223372036854775807"),
          QN_API_CONTEXT_LENGTH_EXCEEDED, "max_tokens"},
         {FIELD("\"max_tokens\":256"), QN_API_CONTEXT_LENGTH_EXCEEDED,
