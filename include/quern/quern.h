@@ -341,6 +341,9 @@ typedef struct quern_options {
     /* Jinja source that replaces the model's chat template; NULL: the
      * model's. */
     const char *chat_template;
+    /* How the model writes calls of functions, by name (docs/tools.md);
+     * "none": it does not.  NULL: as its template shows. */
+    const char *tool_format;
     /* Gets warnings and notes while the model is loaded and used, perhaps
      * from another thread; may be NULL. */
     void (*log)(void *data, quern_log_level level, const char *text);
@@ -376,6 +379,9 @@ typedef struct quern_info {
     int32_t bos_id, unk_id, pad_id; /* -1: none */
     bool has_chat_template;
     const char *chat_template; /* its source; NULL: none */
+    /* How calls of functions are written, such as "hermes_json"; NULL: the
+     * template shows none that is known. */
+    const char *tool_format;
     bool tied_embeddings;
     int32_t vocab_size; /* logits per position */
     int32_t layers, hidden, intermediate, heads, kv_heads, head_dim;
@@ -640,6 +646,15 @@ typedef struct quern_request {
      * taken, whatever the model would say.  0: none; -1: as many as it likes.
      * Without effect where the vocabulary has no such marks. */
     int64_t reasoning_budget;
+    /* The functions that the answer may call, a JSON array as chat.tools (which
+     * counts where this is NULL, if the model's format is known): calls of them
+     * are events of their own and no text.  Up to 256, names
+     * [A-Za-z0-9_.-]{1,64}; QUERN_E_UNSUPPORTED where info.tool_format is NULL.
+     * What begins like a call and is none, or is one of another function, stays
+     * text.  Stops count in a call as elsewhere, and end it. */
+    const char *tools;
+    /* The answer ends behind its first call. */
+    bool single_call;
 
     /* For jobs without a session, where the model keeps sequences
      * (options.prefix_cache).  Only requests of one space (NULL: "") have
@@ -695,7 +710,14 @@ typedef enum quern_event_type {
      * not count there. */
     QUERN_EVENT_REASONING,
     /* The end: `result` and `error`.  Only from quern_job_next. */
-    QUERN_EVENT_DONE
+    QUERN_EVENT_DONE,
+    /* Call number `call` begins: `text` is the function's name.  What comes up
+     * to its end is the call's. */
+    QUERN_EVENT_CALL,
+    /* More of its arguments: `text`, the next part of a JSON object. */
+    QUERN_EVENT_ARGUMENTS,
+    /* Its end; `whole`: the arguments are an object, else they break off. */
+    QUERN_EVENT_CALL_END
 } quern_event_type;
 
 struct quern_result;
@@ -711,6 +733,8 @@ typedef struct quern_event {
     size_t token_count;
     const struct quern_result *result; /* of DONE */
     const quern_error *error;          /* of DONE; status QUERN_OK: none */
+    size_t call;                       /* of CALL, ARGUMENTS and CALL_END */
+    bool whole;                        /* of CALL_END */
 } quern_event;
 
 /* Returns true to go on, false to stop with QUERN_E_CANCELLED. */
@@ -720,11 +744,21 @@ typedef enum quern_finish {
     QUERN_FINISH_NONE,   /* the call failed */
     QUERN_FINISH_STOP,   /* an end token or a stop text */
     QUERN_FINISH_LENGTH, /* max_tokens or the context */
-    QUERN_FINISH_CANCELLED
+    QUERN_FINISH_CANCELLED,
+    QUERN_FINISH_TOOL_CALLS /* as STOP, and a call is whole */
 } quern_finish;
 
-/* "stop", "length", "cancelled", "error" for NONE. */
+/* "stop", "length", "cancelled", "tool_calls", "error" for NONE. */
 const char *quern_finish_name(quern_finish finish);
+
+/* A call of a function. */
+typedef struct quern_call {
+    const char *name;
+    const char *arguments; /* JSON, an object when it is whole */
+    size_t size;           /* of these */
+    bool whole;
+    size_t text_before; /* bytes of the answer's text that came before it */
+} quern_call;
 
 typedef struct quern_result {
     char *text; /* the whole answer, NUL-terminated */
@@ -754,6 +788,9 @@ typedef struct quern_result {
     double first_token_seconds; /* from the call to the first token */
     double decode_seconds;      /* after the first token */
     void *owned;                /* what the members above point into */
+    quern_call *calls;          /* in order */
+    size_t call_count;
+    int64_t call_failures; /* texts that began like a call and were none */
 } quern_result;
 
 /* Answers a request.  The session's sequence becomes the prompt and the

@@ -122,6 +122,8 @@ static void set_options(quern_options *options, const qn_cli *cli)
         flag[QN_FLAG_COMPAT].given ? flag[QN_FLAG_COMPAT].text : NULL;
     options->force = flag[QN_FLAG_FORCE].on;
     options->trust_content = flag[QN_FLAG_TRUST].on;
+    options->tool_format =
+        flag[QN_FLAG_TOOL_FORMAT].given ? flag[QN_FLAG_TOOL_FORMAT].text : NULL;
     options->headers_only = cli->headers_only;
     options->log = on_log;
 }

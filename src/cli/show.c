@@ -51,7 +51,7 @@ static bool can_chat(const view *v)
 
 static bool has_tools(const view *v)
 {
-    return can_chat(v) && mentions(v, "tools");
+    return can_chat(v) && v->info.tool_format && mentions(v, "tools");
 }
 
 static bool can_think(const view *v)

@@ -71,6 +71,23 @@ static qn_status copy_stops(qn_answer *a, const quern_request *r)
     return texts ? qn_stops_init(&a->stops, texts, r->stop_count) : QN_E_NOMEM;
 }
 
+static qn_status take_piece(void *data, qn_tool_piece piece, qn_str text);
+
+/* The functions that may be called. */
+static qn_status set_up_calls(qn_answer *a, const quern_request *r)
+{
+    const qn_tool_format *format = a->model->tool_format;
+    const char *tools = r->tools;
+    if (!tools && r->chat.messages && format)
+        tools = r->chat.tools;
+    if (!tools)
+        return QN_OK;
+    qn_status status =
+        qn_calls_init(&a->calls, format, tools, r->single_call, take_piece, a);
+    a->router.calls = a->calls.parser != NULL;
+    return status;
+}
+
 qn_status qn_answer_init(qn_answer *a, const quern_model *m,
                          const quern_request *r, const int32_t *prompt,
                          size_t count)
@@ -96,6 +113,8 @@ qn_status qn_answer_init(qn_answer *a, const quern_model *m,
         .stream = m->stream,
     };
     qn_status status = copy_stops(a, r);
+    if (!status)
+        status = set_up_calls(a, r);
     if (!status && r->prompt_logprobs) {
         a->prompt = qn_calloc(count, sizeof *a->prompt);
         status = a->prompt ? QN_OK : QN_E_NOMEM;
@@ -111,6 +130,8 @@ void qn_answer_clear(qn_answer *a)
     qn_detok_free(a->detok);
     qn_stops_clear(&a->stops);
     qn_router_clear(&a->router);
+    qn_calls_clear(&a->calls);
+    qn_buf_free(&a->passed);
     qn_buf_free(&a->text);
     qn_buf_free(&a->thought);
     qn_buf_free(&a->piece);
@@ -237,18 +258,22 @@ static qn_status add_token(qn_answer *a, int32_t id, bool sampled)
 
 /* ---- text ---- */
 
-/* Hands over the text from byte `from` of `text` on, with the tokens whose
- * text is complete (all that are left, at the end). */
-static qn_status tell(qn_answer *a, quern_event_type type, const qn_buf *text,
-                      size_t from, bool last)
+/* Bytes of everything decoded that no event has yet. */
+static size_t waiting(const qn_answer *a)
+{
+    size_t calls =
+        a->calls.parser ? qn_tool_parser_pending(a->calls.parser) : 0;
+    return a->stops.held.size + a->line_ends + calls;
+}
+
+/* Hands over an event with its text, and with the tokens whose text is complete
+ * (all that are left, at the end). */
+static qn_status tell_event(qn_answer *a, quern_event event, bool last)
 {
     size_t to = a->told;
-    size_t passed = a->decoded - a->stops.held.size - a->line_ends;
+    size_t passed = a->decoded - waiting(a);
     while (to < a->count && (last || a->tokens[to].end <= passed))
         to++;
-    size_t size = text->size - from;
-    if (!size && !(last && to > a->told))
-        return QN_OK;
     size_t count = to - a->told;
     if (count > a->list_capacity) {
         quern_token *grown = qn_reallocarray(a->list, count, sizeof *grown);
@@ -260,14 +285,68 @@ static qn_status tell(qn_answer *a, quern_event_type type, const qn_buf *text,
     for (size_t i = 0; i < count; i++)
         a->list[i] = a->tokens[a->told + i].token;
     a->told = to;
-    quern_event event = {
-        .type = type,
-        .text = size ? text->data + from : "",
-        .size = size,
-        .tokens = a->list,
-        .token_count = count,
-    };
+    event.tokens = a->list;
+    event.token_count = count;
     return a->emit(a->data, &event);
+}
+
+/* Hands over the text from byte `from` of `text` on. */
+static qn_status tell(qn_answer *a, quern_event_type type, const qn_buf *text,
+                      size_t from, bool last)
+{
+    size_t size = text->size - from;
+    if (!size && !(last && a->told < a->count))
+        return QN_OK;
+    quern_event event = {
+        .type = type, .text = size ? text->data + from : "", .size = size};
+    return tell_event(a, event, last);
+}
+
+/* What the parser makes of the answer; of a call that is the only one, nothing
+ * behind it. */
+static qn_status take_piece(void *data, qn_tool_piece piece, qn_str text)
+{
+    qn_answer *a = data;
+    qn_calls *c = &a->calls;
+    quern_event event = {.text = text.data, .size = text.size};
+    size_t from = a->text.size;
+    qn_status status = QN_OK;
+    if (c->over)
+        return QN_OK;
+    switch (piece) {
+    case QN_TOOL_TEXT:
+        qn_buf_add_str(&a->text, text);
+        status = qn_buf_status(&a->text);
+        return status ? status
+                      : tell(a, QUERN_EVENT_TEXT, &a->text, from, false);
+    case QN_TOOL_CALL:
+        event.type = QUERN_EVENT_CALL;
+        status = qn_calls_begin(c, text, from);
+        break;
+    case QN_TOOL_ARGUMENTS:
+        event.type = QUERN_EVENT_ARGUMENTS;
+        status = qn_calls_add(c, text);
+        break;
+    case QN_TOOL_END:
+    case QN_TOOL_BROKEN:
+        event.type = QUERN_EVENT_CALL_END;
+        event.whole = piece == QN_TOOL_END;
+        qn_calls_end(c, event.whole);
+        break;
+    }
+    event.call = c->count - 1;
+    return status ? status : tell_event(a, event, false);
+}
+
+/* Passes on what the stops have let through; at the end of a text all of it. */
+static qn_status parse(qn_answer *a, bool last, bool cut)
+{
+    qn_status status =
+        qn_tool_parser_feed(a->calls.parser, qn_buf_str(&a->passed));
+    qn_buf_clear(&a->passed);
+    if (!status && last)
+        status = qn_tool_parser_finish(a->calls.parser, cut);
+    return status;
 }
 
 /* What a mark has behind it: models end its line. */
@@ -300,15 +379,19 @@ static qn_status add_thought(qn_answer *a, qn_str text)
 
 static qn_status add_answer(qn_answer *a, qn_str text, qn_str hidden)
 {
+    qn_buf *out = a->calls.parser ? &a->passed : &a->text;
     size_t from = a->text.size;
-    qn_status status = qn_stops_add(&a->stops, &a->text, text, false);
+    qn_status status = qn_stops_add(&a->stops, out, text, false);
     if (!status && hidden.size) {
         a->decoded += hidden.size;
-        status = qn_stops_add(&a->stops, &a->text, hidden, true);
+        status = qn_stops_add(&a->stops, out, hidden, true);
     }
-    return status ? status
-                  : tell(a, QUERN_EVENT_TEXT, &a->text, from,
-                         a->stops.matched >= 0);
+    bool stopped = a->stops.matched >= 0;
+    if (!status && a->calls.parser) {
+        status = parse(a, stopped, true);
+        from = a->text.size;
+    }
+    return status ? status : tell(a, QUERN_EVENT_TEXT, &a->text, from, stopped);
 }
 
 /* Tokens whose text was waiting end where the text does now. */
@@ -319,19 +402,36 @@ static void mark_ends(qn_answer *a, size_t end)
             a->tokens[i].end = end;
 }
 
+/* The text of a special token: hidden, unless it is a part of calls. */
+static qn_str special_text(qn_answer *a, int32_t id)
+{
+    const qn_tokenizer *tokenizer = a->model->tokenizer;
+    const qn_tool_format *format = a->model->tool_format;
+    if (id < 0 || !qn_tokenizer_is_special(tokenizer, id))
+        return (qn_str){"", 0};
+    qn_str text = qn_tokenizer_token_text(tokenizer, id);
+    if (!format || !qn_tool_format_has_mark(format, text))
+        return text;
+    qn_buf_add_str(&a->piece, text);
+    return (qn_str){"", 0};
+}
+
 /* Passes what has been decoded on to where `span` belongs; `id` is the token
  * behind it, or -1. */
 static qn_status pass_on(qn_answer *a, qn_span span, int32_t id)
 {
-    const qn_tokenizer *tokenizer = a->model->tokenizer;
-    qn_str text = qn_buf_str(&a->piece), hidden = {"", 0};
+    qn_str hidden = {"", 0};
+    if (span == QN_SPAN_ANSWER)
+        hidden = special_text(a, id);
+    qn_str text = qn_buf_str(&a->piece);
     a->decoded += text.size;
+    qn_status status = qn_buf_status(&a->piece);
+    if (status)
+        return status;
     if (span != QN_SPAN_ANSWER) {
         mark_ends(a, a->decoded);
         return add_thought(a, without_line_ends(a, text));
     }
-    if (id >= 0 && qn_tokenizer_is_special(tokenizer, id))
-        hidden = qn_tokenizer_token_text(tokenizer, id);
     mark_ends(a, a->decoded + hidden.size);
     return add_answer(a, without_line_ends(a, text), hidden);
 }
@@ -346,7 +446,12 @@ static qn_status end_span(qn_answer *a, qn_span span, bool last)
     if (status || a->stops.matched >= 0)
         return status;
     size_t from = a->text.size;
-    status = qn_stops_finish(&a->stops, &a->text);
+    bool calls = a->calls.parser && span == QN_SPAN_ANSWER;
+    status = qn_stops_finish(&a->stops, calls ? &a->passed : &a->text);
+    if (calls && !status) {
+        status = parse(a, true, last && a->finish == QUERN_FINISH_LENGTH);
+        from = a->text.size;
+    }
     if (!last) {
         a->line_ends = 0;
         return status ? status
@@ -362,6 +467,19 @@ static qn_status end_span(qn_answer *a, qn_span span, bool last)
     return status ? status : tell(a, QUERN_EVENT_TEXT, &a->text, from, true);
 }
 
+/* A message to a function is a call from its header on. */
+static qn_status add_header(qn_answer *a)
+{
+    qn_buf *text = &a->passed;
+    qn_buf_add_text(text, "<|channel|>");
+    qn_buf_add_str(text, qn_buf_str(&a->router.header));
+    qn_buf_add_text(text, "<|message|>");
+    a->decoded += text->size;
+    a->router.addressed = false;
+    qn_status status = qn_buf_status(text);
+    return status ? status : parse(a, false, false);
+}
+
 /* The text of one more token. */
 static qn_status add_text(qn_answer *a, int32_t id)
 {
@@ -373,6 +491,8 @@ static qn_status add_text(qn_answer *a, int32_t id)
         if (before != QN_SPAN_HEADER)
             status = end_span(a, before, false);
         a->fresh = span == QN_SPAN_REASONING || a->thought_tokens > 0;
+        if (!status && a->router.addressed)
+            status = add_header(a);
     }
     bool thought = silent || span == QN_SPAN_REASONING;
     a->tokens[a->count - 1].token.thought = thought;
@@ -411,7 +531,7 @@ qn_status qn_answer_take(qn_answer *a, quern_session *session, size_t back,
         status = add_text(a, *id);
     if (status)
         return status;
-    if (a->stops.matched >= 0)
+    if (a->stops.matched >= 0 || a->calls.over)
         a->finish = QUERN_FINISH_STOP;
     else if ((int64_t)a->count >= a->max_tokens ||
              a->ahead + (int64_t)count >= a->model->ctx)
@@ -434,6 +554,8 @@ qn_status qn_answer_hand_over(qn_answer *a, quern_result *out)
     out->stop = a->stops.matched;
     out->end_id = a->end_id;
     out->finish = a->finish;
+    if (a->finish == QUERN_FINISH_STOP && qn_calls_any_whole(&a->calls))
+        out->finish = QUERN_FINISH_TOOL_CALLS;
     out->seed = a->sampler ? qn_sampler_seed(a->sampler) : 0;
     out->completion_tokens = (int64_t)a->count + (a->end_id >= 0);
     out->reasoning_tokens = a->thought_tokens;
@@ -441,7 +563,9 @@ qn_status qn_answer_hand_over(qn_answer *a, quern_result *out)
     char *text = qn_buf_take(&a->text), *thought = qn_buf_take(&a->thought);
     quern_token *tokens = qn_calloc(a->count, sizeof *tokens);
     qn_arena *arena = qn_calloc(1, sizeof *arena);
-    if (!text || !thought || !tokens || !arena) {
+    bool good = text && thought && tokens && arena &&
+                !qn_calls_hand_over(&a->calls, &a->arena, out);
+    if (!good) {
         qn_free(text);
         qn_free(thought);
         qn_free(tokens);

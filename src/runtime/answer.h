@@ -1,12 +1,14 @@
 /* answer.h: one answer in the making: logits in, events out.
  *
  * A token is picked (sampler.h), turned into text (text/detok.h), told from
- * thoughts (reasoning.h) and let through the stops (stops.h); what is certain
- * then becomes an event.  Nothing here computes with the model. */
+ * thoughts (reasoning.h), let through the stops (stops.h) and told from calls
+ * of functions (calls.h); what is certain then becomes an event.  Nothing here
+ * computes with the model. */
 #ifndef QN_RUNTIME_ANSWER_H
 #define QN_RUNTIME_ANSWER_H
 
 #include "base/arena.h"
+#include "calls.h"
 #include "reasoning.h"
 #include "runtime.h"
 #include "sampler.h"
@@ -32,6 +34,8 @@ typedef struct qn_answer {
     qn_detok *detok;
     qn_stops stops;
     qn_router router;
+    qn_calls calls;
+    qn_buf passed;  /* scratch: what the stops let through to them */
     qn_arena arena; /* bytes and top lists of tokens; texts of stops */
     qn_answer_token *tokens;
     size_t count, capacity;

@@ -4,6 +4,8 @@
 /* What the callback was told. */
 typedef struct told {
     size_t text, thought, tokens;
+    size_t calls, arguments; /* of the last call */
+    bool whole;              /* it has ended */
 } told;
 
 static void count(told *t, const quern_event *event)
@@ -12,6 +14,14 @@ static void count(told *t, const quern_event *event)
         t->text += event->size;
     if (event->type == QUERN_EVENT_REASONING)
         t->thought += event->size;
+    if (event->type == QUERN_EVENT_CALL) {
+        t->calls++;
+        t->arguments = 0;
+    }
+    if (event->type == QUERN_EVENT_ARGUMENTS)
+        t->arguments += event->size;
+    if (event->type == QUERN_EVENT_CALL || event->type == QUERN_EVENT_CALL_END)
+        t->whole = event->whole;
     t->tokens += event->token_count;
 }
 
@@ -25,6 +35,13 @@ static void cut(quern_result *r, const told *t)
         r->reasoning[r->reasoning_size = t->thought] = '\0';
     if (t->tokens < r->token_count)
         r->token_count = t->tokens;
+    if (t->calls < r->call_count)
+        r->call_count = t->calls;
+    if (!r->call_count)
+        return;
+    quern_call *last = &r->calls[r->call_count - 1];
+    last->whole = last->whole && t->whole;
+    last->size = t->arguments < last->size ? t->arguments : last->size;
 }
 
 quern_status quern_generate(quern_session *session,

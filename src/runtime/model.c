@@ -473,6 +473,27 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
     return qn_model_load(&m->model, weights, config, &model_options);
 }
 
+/* As the option says, else as the template that gets tools shows. */
+static qn_status set_tool_format(quern_model *m, const char *name)
+{
+    const char *source =
+        m->tool_chat.source ? m->tool_chat.source : m->chat.source;
+    if (!name) {
+        m->tool_format = source ? qn_tool_format_of(qn_str_of(source)) : NULL;
+        return QN_OK;
+    }
+    m->tool_format = qn_tool_format_named(name);
+    if (m->tool_format || !strcmp(name, "none"))
+        return QN_OK;
+    qn_buf names = QN_BUF_INIT;
+    qn_tool_format_list(&names);
+    qn_status status =
+        qn_fail(QN_E_ARG, "tool_format: expected none or one of %s, found %s",
+                names.failed ? "some" : names.data, name);
+    qn_buf_free(&names);
+    return qn_fail_where(status, "tool_format");
+}
+
 static qn_status load_parts(quern_model *m, qn_weights *weights,
                             qn_config *config, const quern_options *options)
 {
@@ -487,6 +508,8 @@ static qn_status load_parts(quern_model *m, qn_weights *weights,
         status = load_tokenizer(m, weights);
     if (!status)
         status = load_template(m, weights, options->chat_template);
+    if (!status)
+        status = set_tool_format(m, options->tool_format);
     if (!status)
         qn_markers_find(&m->markers, m->tokenizer);
     if (!status)
@@ -787,6 +810,8 @@ void quern_model_info(const quern_model *m, quern_info *info)
         .encoder = qn_family_is_encoder(c->family),
         .has_chat_template = m->chat.parsed != NULL,
         .chat_template = m->chat.source,
+        .tool_format =
+            m->tool_format ? qn_tool_format_name(m->tool_format) : NULL,
         .token_count =
             m->tokenizer ? qn_tokenizer_count(m->tokenizer) : m->token_count,
         .bos_id = m->tokenizer ? qn_tokenizer_bos(m->tokenizer) : -1,

@@ -2,6 +2,7 @@
 #include "reasoning.h"
 
 #include "base/buf.h"
+#include "text/find.h"
 
 static int32_t find(const qn_tokenizer *t, const char *text)
 {
@@ -74,7 +75,13 @@ static bool header_begins(const qn_router *r, const char *name)
 {
     qn_str text = qn_buf_str(&r->header);
     size_t n = strlen(name);
-    return text.size >= n && !memcmp(text.data, name, n);
+    return text.size >= r->channel + n &&
+           !memcmp(text.data + r->channel, name, n);
+}
+
+static bool header_is_of_call(const qn_router *r)
+{
+    return r->calls && qn_find(qn_buf_str(&r->header), QN_STR("to=functions."));
 }
 
 static qn_status take_think(qn_router *r, int32_t id, bool *silent)
@@ -110,16 +117,21 @@ static qn_status take_channel(qn_router *r, int32_t id, bool *silent)
     return QN_OK;
 }
 
-/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|> */
+/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|>; the role may say to whom
+ * the message is, and so may the channel. */
 static qn_status take_harmony(qn_router *r, int32_t id, bool *silent)
 {
     const qn_markers *m = r->markers;
     if (id == m->open || id == m->start || id == m->close) {
-        qn_buf_clear(&r->header);
+        if (id != m->open || r->span != QN_SPAN_HEADER)
+            qn_buf_clear(&r->header);
+        r->channel = r->header.size;
         r->span = QN_SPAN_HEADER;
     } else if (id == m->message) {
-        r->span =
-            header_begins(r, "analysis") ? QN_SPAN_REASONING : QN_SPAN_ANSWER;
+        r->addressed = header_is_of_call(r);
+        r->span = !r->addressed && header_begins(r, "analysis")
+                      ? QN_SPAN_REASONING
+                      : QN_SPAN_ANSWER;
     } else if (r->span == QN_SPAN_HEADER) {
         return qn_tokenizer_token_bytes(r->tokenizer, &r->header, id);
     } else {

@@ -41,6 +41,10 @@ typedef struct qn_router {
     const qn_tokenizer *tokenizer;
     qn_span span;
     qn_buf header;
+    size_t channel; /* of the header: where the channel's name begins */
+    /* Messages to functions are no thoughts, whatever their channel. */
+    bool calls;
+    bool addressed; /* the message is one of these */
 } qn_router;
 
 /* The state behind `prompt`, which may end inside an open marker. */

@@ -4,10 +4,10 @@
  * conversations, session.c computes sequences, scheduler.c decides which ones
  * next, on the model's thread, for feed.c and for job.c, which is one answer:
  * answer.c makes events of tokens (sampler.c picks them, reasoning.c tells
- * thoughts from answers, stops.c ends them), draft.c guesses ahead, prefix.c
- * keeps what was computed, share.c is for prompts at the same time.  submit.c
- * is how callers see jobs, generate.c waits for one.  saved.c has sessions on
- * disk. */
+ * thoughts from answers, stops.c ends them, calls.c keeps calls of functions),
+ * draft.c guesses ahead, prefix.c keeps what was computed, share.c is for
+ * prompts at the same time.  submit.c is how callers see jobs, generate.c waits
+ * for one.  saved.c has sessions on disk. */
 #ifndef QN_RUNTIME_RUNTIME_H
 #define QN_RUNTIME_RUNTIME_H
 
@@ -22,6 +22,7 @@
 #include "scheduler.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
+#include "text/tools.h"
 
 #include <quern/quern.h>
 
@@ -52,6 +53,7 @@ struct quern_model {
     qn_embedder embedder;
     /* The second one is for requests with tools, where the model has it. */
     qn_chat_template chat, tool_chat;
+    const qn_tool_format *tool_format; /* NULL: none */
     bool trust_content;
     quern_sampling defaults;
     qn_ids end_ids;

@@ -525,6 +525,7 @@ void quern_result_free(quern_result *result)
     qn_free(result->reasoning);
     qn_free(result->tokens);
     qn_free(result->prompt);
+    qn_free(result->calls);
     if (result->owned)
         qn_arena_free(result->owned);
     qn_free(result->owned);
@@ -540,6 +541,8 @@ const char *quern_finish_name(quern_finish finish)
         return "length";
     case QUERN_FINISH_CANCELLED:
         return "cancelled";
+    case QUERN_FINISH_TOOL_CALLS:
+        return "tool_calls";
     case QUERN_FINISH_NONE:
         break;
     }

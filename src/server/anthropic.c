@@ -2,6 +2,7 @@
  * (server specification, section 8). */
 #include "anthropic.h"
 #include "messages.h"
+#include "tools.h"
 
 #include "base/alloc.h"
 
@@ -173,6 +174,58 @@ static bool read_stops(qn_reading *r, const qn_field *f, const qn_json *value,
     return qn_take_stops(r, f, value, r->call);
 }
 
+/* ---- tools ---- */
+
+static const qn_field tool_pin_row = {"cache_control",
+                                      QN_OBJECT,
+                                      qn_take_cache_control,
+                                      offsetof(qn_tool_pin, seconds),
+                                      sizeof(int64_t),
+                                      0,
+                                      0,
+                                      NULL,
+                                      qn_cache_control_shape};
+
+static bool tools_shape(qn_reading *r, const qn_field *f, const qn_json *value,
+                        void *base)
+{
+    const qn_table table = {&tool_pin_row, 1, NULL, NULL};
+    if (!qn_anthropic_tools_shape(r, f, value, base))
+        return false;
+    for (uint32_t i = 0; i < value->count; i++) {
+        size_t before = qn_enter_index(r, i);
+        if (!qn_fields_shape(r, &value->items[i], &table, 1))
+            return false;
+        qn_leave(r, before);
+    }
+    return true;
+}
+
+static bool read_tools(qn_reading *r, const qn_field *f, const qn_json *value,
+                       void *base)
+{
+    qn_anthropic *a = base;
+    if (!qn_take_anthropic_tools(r, f, value, base))
+        return false;
+    for (uint32_t i = 0; i < value->count; i++) {
+        qn_tool_pin pin = {.tool = i};
+        const qn_table table = {&tool_pin_row, 1, &pin, NULL};
+        size_t before = qn_enter_index(r, i);
+        if (!qn_fields_values(r, &value->items[i], &table, 1))
+            return false;
+        if (pin.seconds && a->tool_pin_count == QN_MOST_PINS) {
+            qn_enter(r, tool_pin_row.name);
+            return qn_bad_field(r, QN_API_UNSUPPORTED_VALUE,
+                                "expected at most %d of these in a request",
+                                QN_MOST_PINS);
+        }
+        if (pin.seconds)
+            a->tool_pins[a->tool_pin_count++] = pin;
+        qn_leave(r, before);
+    }
+    return true;
+}
+
 #define CALL_ROW(name, types) QN_FIELD_BY(name, types, NULL, qn_take_call_field)
 
 static const qn_field rows[] = {
@@ -195,8 +248,8 @@ static const qn_field rows[] = {
     QN_FIELD_BY("output_config", QN_OBJECT, output_shape, read_output),
     QN_FIELD_BY("metadata", QN_OBJECT, metadata_shape, read_metadata),
     QN_FIELD_BY("service_tier", QN_STRING, NULL, qn_take_nothing),
-    QN_FIELD_BY("tools", QN_ARRAY, NULL, qn_take_refused_unless_off),
-    QN_FIELD_BY("tool_choice", QN_OBJECT, NULL, qn_take_refused),
+    QN_FIELD_BY("tools", QN_ARRAY, tools_shape, read_tools),
+    QN_FIELD_BY("tool_choice", QN_OBJECT, NULL, qn_take_anthropic_choice),
     QN_FIELD_BY("output_format", QN_OBJECT, NULL, qn_take_refused),
     QN_FIELD_BY("mcp_servers", QN_ARRAY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("container", QN_ANY, NULL, qn_take_refused_unless_off),
@@ -250,7 +303,7 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
            qn_fields_known(&r, root, tables, 2) &&
            qn_fields_shape(&r, root, tables, 2) &&
            qn_fields_values(&r, root, tables, 2) && qn_blocks_read(&r, a) &&
-           check_prefill(&r, a) && qn_call_check(&r);
+           check_prefill(&r, a) && qn_tools_check(&r) && qn_call_check(&r);
 }
 
 static bool parse_messages(qn_api_call *call, qn_str body,
@@ -335,7 +388,7 @@ static bool begin_render(renderer *re, qn_api_call *call,
     write_variables(&re->variables, call, info.chat_template);
     return re->variables.failed || call->ignored.failed
                ? qn_api_fail_memory(error)
-               : true;
+               : qn_tools_prepare(call, model->model, error);
 }
 
 static bool render_all(renderer *re, qn_prompt *out, qn_api_error *error)
@@ -344,6 +397,7 @@ static bool render_all(renderer *re, qn_prompt *out, qn_api_error *error)
     qn_buf messages = QN_BUF_INIT;
     qn_blocks_write(&messages, a->blocks, a->block_count, re->lists);
     quern_chat chat = {.messages = messages.data,
+                       .tools = re->call->tools.json,
                        .variables = re->variables.data,
                        .add_generation_prompt = !re->prefill,
                        .continue_final_message = re->prefill};
@@ -356,31 +410,58 @@ static bool render_all(renderer *re, qn_prompt *out, qn_api_error *error)
 
 /* ---- pins ---- */
 
-/* Of the prompt's tokens, how many the conversation up to a block begins with;
- * `asks` puts an empty question behind it.  0: the template refuses it. */
-static size_t common_tokens(renderer *re, size_t blocks, bool asks,
-                            const qn_prompt *prompt)
+/* Of the prompt's tokens, how many another conversation begins with; 0: the
+ * template refuses it. */
+static size_t common_tokens(renderer *re, const qn_buf *messages,
+                            const char *tools, const qn_prompt *prompt)
 {
-    const qn_anthropic *a = re->call->extra;
-    qn_block *part = qn_alloc((blocks + 1) * sizeof *part);
-    qn_buf messages = QN_BUF_INIT;
     int32_t *ids = NULL;
     size_t count = 0, same = 0;
-    if (!part)
-        return 0;
-    memcpy(part, a->blocks, blocks * sizeof *part);
-    part[blocks] = (qn_block){.role = QN_FROM_USER, .first = true};
-    qn_blocks_write(&messages, part, blocks + asks, re->lists);
-    quern_chat chat = {.messages = messages.data,
+    quern_chat chat = {.messages = messages->data,
+                       .tools = tools,
                        .variables = re->variables.data};
-    if (!messages.failed &&
+    if (!messages->failed &&
         !quern_render_ids(re->model, &chat, &ids, &count, NULL))
         while (same < count && same < prompt->count &&
                ids[same] == prompt->ids[same])
             same++;
     quern_free(ids);
+    return same;
+}
+
+/* The same for the blocks up to one; `asks` puts an empty question behind it.
+ */
+static size_t common_with_blocks(renderer *re, size_t blocks, bool asks,
+                                 const qn_prompt *prompt)
+{
+    const qn_anthropic *a = re->call->extra;
+    qn_block *part = qn_alloc((blocks + 1) * sizeof *part);
+    qn_buf messages = QN_BUF_INIT;
+    if (!part)
+        return 0;
+    memcpy(part, a->blocks, blocks * sizeof *part);
+    part[blocks] = (qn_block){.role = QN_FROM_USER, .first = true};
+    qn_blocks_write(&messages, part, blocks + asks, re->lists);
+    size_t same = common_tokens(re, &messages, re->call->tools.json, prompt);
     qn_buf_free(&messages);
     qn_free(part);
+    return same;
+}
+
+/* The same for the tools up to one. */
+static size_t common_with_tools(renderer *re, uint32_t tools,
+                                const qn_prompt *prompt)
+{
+    const qn_anthropic *a = re->call->extra;
+    qn_buf messages = QN_BUF_INIT, first = QN_BUF_INIT;
+    if (!re->call->tools.json) /* none are shown */
+        return 0;
+    qn_blocks_write(&messages, a->blocks, a->block_count, re->lists);
+    qn_tools_write_first(&first, &re->call->tools, tools);
+    size_t same =
+        first.failed ? 0 : common_tokens(re, &messages, first.data, prompt);
+    qn_buf_free(&messages);
+    qn_buf_free(&first);
     return same;
 }
 
@@ -390,19 +471,27 @@ static int by_tokens(const void *a, const void *b)
     return (x->tokens > y->tokens) - (x->tokens < y->tokens);
 }
 
-/* The pins of the blocks beside the `found` marks that are there, in ascending
- * order; those at one place are one.  *pinned: how far the last pin goes. */
+/* The pins of tools and blocks beside the `found` marks that are there, in
+ * ascending order; those at one place are one.  *pinned: how far the last pin
+ * goes. */
 static size_t find_pins(renderer *re, const qn_prompt *prompt,
                         quern_checkpoint *out, size_t found, size_t *pinned)
 {
     const qn_anthropic *a = re->call->extra;
     size_t kept = 0;
+    for (size_t i = 0; i < a->tool_pin_count; i++) {
+        const qn_tool_pin *pin = &a->tool_pins[i];
+        size_t n = common_with_tools(re, pin->tool + 1, prompt);
+        if (n)
+            out[found++] = (quern_checkpoint){n, pin->seconds};
+        *pinned = n > *pinned ? n : *pinned;
+    }
     for (size_t i = 0; i < a->block_count; i++) {
         if (!a->blocks[i].pin_seconds)
             continue;
-        size_t n = common_tokens(re, i + 1, false, prompt);
+        size_t n = common_with_blocks(re, i + 1, false, prompt);
         if (!n)
-            n = common_tokens(re, i + 1, true, prompt);
+            n = common_with_blocks(re, i + 1, true, prompt);
         if (n)
             out[found++] = (quern_checkpoint){n, a->blocks[i].pin_seconds};
         *pinned = n > *pinned ? n : *pinned;

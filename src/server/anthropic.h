@@ -37,6 +37,14 @@ typedef enum qn_thinking {
     QN_THINKING_OFF
 } qn_thinking;
 
+/* cache_control of a tool. */
+typedef struct qn_tool_pin {
+    uint32_t tool;
+    int64_t seconds;
+} qn_tool_pin;
+
+enum { QN_MOST_PINS = 4 };
+
 /* call->extra. */
 typedef struct qn_anthropic {
     int64_t max_tokens; /* 0: not said */
@@ -44,10 +52,13 @@ typedef struct qn_anthropic {
     const char *effort; /* output_config.effort; NULL: not said */
     qn_thinking thinking;
     int64_t pin_seconds; /* cache_control of the whole */
+    /* Tools with one of their own; more than there may be are not kept. */
+    qn_tool_pin tool_pins[QN_MOST_PINS];
+    size_t tool_pin_count;
 
     qn_block *blocks;
     size_t block_count;
-    size_t pins; /* blocks that have one */
+    size_t pins; /* blocks and tools that have one */
 
     /* Tokens up to the last block with a pin, where prompts are kept: what is
      * not found of them is newly stored. */

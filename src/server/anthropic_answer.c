@@ -1,6 +1,7 @@
 /* anthropic_answer.c: answers of Anthropic's Messages, whole and streamed
  * (server specification, section 8). */
 #include "anthropic.h"
+#include "tools.h"
 
 #include "base/alloc.h"
 
@@ -38,6 +39,8 @@ static void write_stop(qn_json_writer *w, const qn_api_call *call,
     const char *reason = NULL, *sequence = NULL;
     if (r && r->finish == QUERN_FINISH_LENGTH) {
         reason = "max_tokens";
+    } else if (r && r->finish == QUERN_FINISH_TOOL_CALLS) {
+        reason = "tool_use";
     } else if (r && r->stop >= 0 && (size_t)r->stop < call->asked.stop_count) {
         reason = "stop_sequence";
         sequence = call->asked.stops[r->stop];
@@ -72,6 +75,47 @@ static void write_signature(qn_json_writer *w, const qn_api_head *head,
 
 /* ---- whole ---- */
 
+/* An empty block would be refused elsewhere when it is sent back. */
+static void write_text_block(qn_json_writer *w, qn_str text)
+{
+    if (!text.size)
+        return;
+    qn_json_write_object(w);
+    qn_json_pair_text(w, "type", "text");
+    qn_json_write_key(w, "text");
+    qn_json_write_str(w, text);
+    qn_json_write_object_end(w);
+}
+
+static void write_call_block(qn_json_writer *w, const qn_api_head *head,
+                             const quern_call *made, size_t index)
+{
+    char id[QN_API_ID_SIZE];
+    qn_call_id(id, head, "toolu_", 0, index);
+    qn_json_write_object(w);
+    qn_json_pair_text(w, "type", "tool_use");
+    qn_json_pair_text(w, "id", id);
+    qn_json_pair_text(w, "name", made->name);
+    qn_json_write_key(w, "input");
+    qn_json_write_raw(w, (qn_str){"", 0});
+    qn_arguments_close(w->out, (qn_str){made->arguments, made->size});
+    qn_json_write_object_end(w);
+}
+
+/* Texts and calls in their order. */
+static void write_blocks(qn_json_writer *w, const qn_api_head *head,
+                         const quern_result *r)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < r->call_count; i++) {
+        size_t to = r->calls[i].text_before;
+        write_text_block(w, (qn_str){r->text + from, to - from});
+        write_call_block(w, head, &r->calls[i], i);
+        from = to;
+    }
+    write_text_block(w, (qn_str){r->text + from, r->size - from});
+}
+
 void qn_messages_answer(qn_buf *out, const qn_api_call *call,
                         const qn_api_head *head, const quern_result *results)
 {
@@ -90,14 +134,7 @@ void qn_messages_answer(qn_buf *out, const qn_api_call *call,
         write_signature(&w, head, 0);
         qn_json_write_object_end(&w);
     }
-    /* An empty block would be refused elsewhere when it is sent back. */
-    if (r->size) {
-        qn_json_write_object(&w);
-        qn_json_pair_text(&w, "type", "text");
-        qn_json_write_key(&w, "text");
-        qn_json_write_str(&w, (qn_str){r->text, r->size});
-        qn_json_write_object_end(&w);
-    }
+    write_blocks(&w, head, r);
     qn_json_write_array_end(&w);
     write_stop(&w, call, r);
     write_usage(&w, &in, r->completion_tokens);
@@ -106,7 +143,12 @@ void qn_messages_answer(qn_buf *out, const qn_api_call *call,
 
 /* ---- streamed ---- */
 
-typedef enum open_block { OPEN_NONE, OPEN_THINKING, OPEN_TEXT } open_block;
+typedef enum open_block {
+    OPEN_NONE,
+    OPEN_THINKING,
+    OPEN_TEXT,
+    OPEN_CALL
+} open_block;
 
 typedef struct state {
     open_block open;
@@ -187,6 +229,34 @@ static void open_block_of(qn_api_stream *s, open_block wanted, qn_buf *out)
     end_block_event(&w);
 }
 
+static void begin_call(qn_api_stream *s, const quern_event *event, qn_buf *out)
+{
+    state *st = s->state;
+    char id[QN_API_ID_SIZE];
+    qn_json_writer w;
+    close_block(s, out);
+    st->open = OPEN_CALL;
+    qn_call_id(id, s->head, "toolu_", 0, event->call);
+    begin_block_event(&w, st, "content_block_start", "content_block",
+                      "tool_use", out);
+    qn_json_pair_text(&w, "id", id);
+    qn_json_pair_text(&w, "name", event->text);
+    qn_json_write_key(&w, "input");
+    qn_json_write_raw(&w, QN_STR("{}"));
+    end_block_event(&w);
+}
+
+static void write_arguments(qn_api_stream *s, const quern_event *event,
+                            qn_buf *out)
+{
+    qn_json_writer w;
+    begin_block_event(&w, s->state, "content_block_delta", "delta",
+                      "input_json_delta", out);
+    qn_json_write_key(&w, "partial_json");
+    qn_json_write_str(&w, (qn_str){event->text, event->size});
+    end_block_event(&w);
+}
+
 static void write_start(qn_api_stream *s, const quern_event *event, qn_buf *out)
 {
     input_counts in = count_input(s->call, event->total, event->done);
@@ -257,6 +327,15 @@ void qn_messages_event(qn_api_stream *s, size_t index, const quern_event *event,
     case QUERN_EVENT_TEXT:
     case QUERN_EVENT_REASONING:
         write_delta(s, event, out);
+        break;
+    case QUERN_EVENT_CALL:
+        begin_call(s, event, out);
+        break;
+    case QUERN_EVENT_ARGUMENTS:
+        write_arguments(s, event, out);
+        break;
+    case QUERN_EVENT_CALL_END:
+        close_block(s, out);
         break;
     case QUERN_EVENT_DONE:
         write_done(s, event->result, out);

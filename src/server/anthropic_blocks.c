@@ -4,7 +4,7 @@
 
 #include "base/map.h"
 
-enum { MAX_MESSAGES = 4096, MAX_PINS = 4 };
+enum { MAX_MESSAGES = 4096 };
 
 /* ---- breakpoints of the cache ---- */
 
@@ -278,11 +278,12 @@ static bool count_pin(collector *c, int64_t *pin, int64_t seconds)
     if (!seconds)
         return true;
     *pin = seconds > *pin ? seconds : *pin;
-    if (++c->pins <= MAX_PINS)
+    if (++c->pins <= QN_MOST_PINS)
         return true;
     qn_enter(c->r, "cache_control");
     return qn_bad_field(c->r, QN_API_UNSUPPORTED_VALUE,
-                        "expected at most %d of these in a request", MAX_PINS);
+                        "expected at most %d of these in a request",
+                        QN_MOST_PINS);
 }
 
 /* The texts in a tool's result. */
@@ -436,7 +437,7 @@ static size_t room_for(const qn_anthropic *a)
 
 bool qn_blocks_read(qn_reading *r, qn_anthropic *a)
 {
-    collector c = {.r = r, .a = a};
+    collector c = {.r = r, .a = a, .pins = a->tool_pin_count};
     a->blocks =
         qn_arena_alloc(&r->call->arena, room_for(a) * sizeof *a->blocks);
     c.uses = qn_map_new(16);

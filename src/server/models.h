@@ -52,7 +52,7 @@ typedef struct qn_model_facts {
     char family[32], quantization[64];
     int64_t max_ctx;
     uint64_t bytes; /* of the weights */
-    bool completes, chats, embeds, reasons;
+    bool completes, chats, calls, embeds, reasons;
 } qn_model_facts;
 
 typedef struct qn_slot {

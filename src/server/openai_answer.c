@@ -1,6 +1,7 @@
 /* openai_answer.c: whole answers of chat completions and completions (server
  * specification, sections 5 and 8). */
 #include "openai.h"
+#include "tools.h"
 
 #include <math.h>
 
@@ -136,18 +137,48 @@ static void write_reasoning(qn_json_writer *w, const qn_api_call *call,
     qn_json_write_str(w, (qn_str){result->reasoning, result->reasoning_size});
 }
 
+static void write_calls(qn_json_writer *w, const qn_api_head *head,
+                        const quern_result *result, size_t index)
+{
+    if (!result->call_count)
+        return;
+    qn_json_write_key(w, "tool_calls");
+    qn_json_write_array(w);
+    for (size_t i = 0; i < result->call_count; i++) {
+        const quern_call *made = &result->calls[i];
+        char id[QN_API_ID_SIZE];
+        qn_call_id(id, head, "call_", index, i);
+        qn_json_write_object(w);
+        qn_json_pair_text(w, "id", id);
+        qn_json_pair_text(w, "type", "function");
+        qn_json_write_key(w, "function");
+        qn_json_write_object(w);
+        qn_json_pair_text(w, "name", made->name);
+        qn_json_write_key(w, "arguments");
+        qn_json_write_str(w, (qn_str){made->arguments, made->size});
+        qn_json_write_object_end(w);
+        qn_json_write_object_end(w);
+    }
+    qn_json_write_array_end(w);
+}
+
 static void write_message(qn_json_writer *w, const qn_api_call *call,
-                          const quern_result *result)
+                          const qn_api_head *head, const quern_result *result,
+                          size_t index)
 {
     qn_json_write_key(w, "message");
     qn_json_write_object(w);
     qn_json_write_key(w, "role");
     qn_json_write_text(w, "assistant");
     qn_json_write_key(w, "content");
-    qn_json_write_str(w, (qn_str){result->text, result->size});
+    if (result->call_count && !result->size)
+        qn_json_write_null(w);
+    else
+        qn_json_write_str(w, (qn_str){result->text, result->size});
     qn_json_write_key(w, "refusal");
     qn_json_write_null(w);
     write_reasoning(w, call, result);
+    write_calls(w, head, result, index);
     qn_json_write_object_end(w);
 }
 
@@ -188,7 +219,7 @@ static void write_answer(qn_buf *out, const qn_api_call *call,
         qn_json_write_key(&w, "index");
         qn_json_write_int(&w, (int64_t)i);
         if (chat) {
-            write_message(&w, call, &shown);
+            write_message(&w, call, head, &shown, i);
         } else {
             shown = qn_completions_shown(call, &results[i]);
             prompt = &results[i - i % (size_t)call->n];

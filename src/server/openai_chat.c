@@ -2,6 +2,7 @@
  * specification, section 4). */
 #include "messages.h"
 #include "openai.h"
+#include "tools.h"
 
 #define NUM_MAX ((double)INT64_MAX)
 
@@ -94,9 +95,6 @@ const qn_field qn_openai_fields[] = {
     QN_FIELD_BY("prediction", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("web_search_options", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("moderation", QN_ANY, NULL, qn_take_refused),
-    QN_FIELD_BY("tools", QN_ARRAY, NULL, qn_take_refused_unless_off),
-    QN_FIELD_BY("tool_choice", QN_STRING | QN_OBJECT, NULL, qn_take_refused),
-    QN_FIELD_BY("parallel_tool_calls", QN_BOOL, NULL, qn_take_nothing),
     QN_FIELD_BY("functions", QN_ARRAY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("function_call", QN_STRING | QN_OBJECT, NULL, qn_take_refused),
     QN_FIELD_BY("guided_json", QN_ANY, NULL, qn_take_refused),
@@ -227,6 +225,10 @@ static const qn_field chat_fields[] = {
      offsetof(qn_openai, variables), sizeof(qn_json *), 0, 0, NULL, NULL},
     QN_FIELD_BY("reasoning_effort", QN_STRING, NULL, read_effort),
     QN_FIELD_BY("verbosity", QN_STRING, NULL, qn_take_ignored),
+    QN_FIELD_BY("tools", QN_ARRAY, qn_chat_tools_shape, qn_take_chat_tools),
+    QN_FIELD_BY("tool_choice", QN_STRING | QN_OBJECT, NULL,
+                qn_take_tool_choice),
+    QN_FIELD_BY("parallel_tool_calls", QN_BOOL, NULL, qn_take_parallel_calls),
     ROW("continue_final_message", QN_BOOL, qn_take_bool, continue_final, 0, 0,
         NULL),
 };
@@ -245,7 +247,7 @@ static bool check_chat(qn_reading *r, const qn_openai *asked)
         return qn_bad_field(r, QN_API_UNSUPPORTED_VALUE,
                             "the last message is no text of the assistant");
     }
-    return true;
+    return qn_tools_check(r);
 }
 
 static bool parse_chat(qn_api_call *call, qn_str body,
@@ -308,17 +310,18 @@ static bool prepare_chat(qn_api_call *call, const qn_api_model *model,
                           qn_template_reads_lists(info.chat_template));
     write_variables(&variables, call, asked, info.chat_template);
     qn_prompt prompt;
-    bool good = !messages.failed && !variables.failed && !call->ignored.failed;
+    bool good = qn_tools_prepare(call, model->model, error);
+    if (good && (messages.failed || variables.failed || call->ignored.failed))
+        good = qn_api_fail_memory(error);
     if (good) {
         quern_chat chat = {
             .messages = messages.data,
+            .tools = call->tools.json,
             .variables = variables.data,
             .add_generation_prompt = !asked->continue_final,
             .continue_final_message = asked->continue_final,
         };
         good = qn_prompt_of_chat(call, &prompt, model->model, &chat, error);
-    } else {
-        qn_api_fail_memory(error);
     }
     qn_buf_free(&messages);
     qn_buf_free(&variables);

@@ -122,6 +122,9 @@ static const qn_field completion_fields[] = {
     ROW("suffix", QN_STRING, read_suffix, suffix, 0, 0, NULL),
     {"logprobs", QN_INT | QN_BOOL, read_logprobs, 0, 0, 0, 20, "0..20",
      logprobs_shape},
+    QN_FIELD_BY("tools", QN_ARRAY, NULL, qn_take_refused_unless_off),
+    QN_FIELD_BY("tool_choice", QN_STRING | QN_OBJECT, NULL, qn_take_refused),
+    QN_FIELD_BY("parallel_tool_calls", QN_BOOL, NULL, qn_take_nothing),
 };
 
 static bool check_completions(qn_reading *r, const qn_openai *asked)

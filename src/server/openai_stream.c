@@ -6,6 +6,7 @@
  * they cover: the runtime gives tokens with their text, and those without any
  * go with the next. */
 #include "openai.h"
+#include "tools.h"
 
 #include "base/alloc.h"
 
@@ -193,6 +194,41 @@ static void write_text(qn_api_stream *s, size_t index, const quern_event *event,
     end_choice(s, index, NULL, out);
 }
 
+/* A call's beginning, or more of its arguments. */
+static void write_call(qn_api_stream *s, size_t index, const quern_event *event,
+                       qn_buf *out)
+{
+    state *st = s->state;
+    bool begins = event->type == QUERN_EVENT_CALL;
+    qn_json_writer w;
+    qn_logprobs_add(&st->choices[index].logprobs, event->tokens,
+                    event->token_count);
+    if (event->type == QUERN_EVENT_CALL_END || (!event->size && !begins))
+        return;
+    begin_choice(st, index, out);
+    qn_buf_add_text(out, "\"delta\":{\"tool_calls\":[");
+    qn_json_write_begin(&w, out);
+    qn_json_write_object(&w);
+    qn_json_pair_int(&w, "index", (int64_t)event->call);
+    if (begins) {
+        char id[QN_API_ID_SIZE];
+        qn_call_id(id, s->head, "call_", index, event->call);
+        qn_json_pair_text(&w, "id", id);
+        qn_json_pair_text(&w, "type", "function");
+    }
+    qn_json_write_key(&w, "function");
+    qn_json_write_object(&w);
+    if (begins)
+        qn_json_pair_text(&w, "name", event->text);
+    qn_json_write_key(&w, "arguments");
+    qn_json_write_str(&w, begins ? (qn_str){"", 0}
+                                 : (qn_str){event->text, event->size});
+    qn_json_write_object_end(&w);
+    qn_json_write_object_end(&w);
+    qn_buf_add_text(out, "]}");
+    end_choice(s, index, NULL, out);
+}
+
 static void write_done(qn_api_stream *s, size_t index,
                        const quern_result *result, qn_buf *out)
 {
@@ -222,6 +258,11 @@ void qn_openai_event(qn_api_stream *s, size_t index, const quern_event *event,
     case QUERN_EVENT_TEXT:
     case QUERN_EVENT_REASONING:
         write_text(s, index, event, out);
+        break;
+    case QUERN_EVENT_CALL:
+    case QUERN_EVENT_ARGUMENTS:
+    case QUERN_EVENT_CALL_END:
+        write_call(s, index, event, out);
         break;
     case QUERN_EVENT_DONE:
         write_done(s, index, event->result, out);

@@ -88,6 +88,8 @@ static void write_capabilities(qn_json_writer *w, const qn_model_facts *facts)
         qn_json_write_text(w, "completion");
     if (facts->chats)
         qn_json_write_text(w, "chat");
+    if (facts->calls)
+        qn_json_write_text(w, "tools");
     if (facts->embeds)
         qn_json_write_text(w, "embeddings");
     if (facts->reasons)

@@ -273,6 +273,8 @@ static void fill_request(quern_request *out, const qn_api_call *call,
     out->prompt_logprobs = asked->prompt_logprobs;
     out->num_draft = asked->num_draft;
     out->no_cache = call->no_cache;
+    out->tools = call->tools.json;
+    out->single_call = call->tools.single;
     out->chat = (quern_chat){0};
 }
 

@@ -121,6 +121,24 @@ void qn_api_id(char out[QN_API_ID_SIZE], const qn_api_head *head,
 
 /* ---- calls ---- */
 
+typedef enum qn_tool_choice {
+    QN_CHOICE_UNSAID,
+    QN_CHOICE_NONE,
+    QN_CHOICE_AUTO,
+    QN_CHOICE_REQUIRED,
+    QN_CHOICE_NAMED
+} qn_tool_choice;
+
+/* The functions that a request offers (tools.h). */
+typedef struct qn_asked_tools {
+    const qn_json *list;                     /* NULL: none */
+    const struct qn_tool_spelling *spelling; /* of the list */
+    qn_tool_choice choice;
+    qn_str name;      /* of NAMED */
+    bool single;      /* at most one call */
+    const char *json; /* after prepare: for the model; NULL: none */
+} qn_asked_tools;
+
 typedef struct qn_api_protocol qn_api_protocol;
 
 /* What is to be done once a call is prepared. */
@@ -167,7 +185,8 @@ typedef struct qn_api_call {
     quern_request asked;
     uint64_t given;
     bool wants_draft; /* speculation is an error where there is none */
-    void *extra;      /* the protocol's own, in the arena */
+    qn_asked_tools tools;
+    void *extra; /* the protocol's own, in the arena */
 
     /* ---- after prepare ---- */
     /* Fields without effect, for X-Quern-Ignored: visible ASCII, commas

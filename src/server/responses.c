@@ -2,6 +2,7 @@
  * specification, section 8). */
 #include "responses.h"
 #include "responses_store.h"
+#include "tools.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 #define NUM_MAX ((double)INT64_MAX)
@@ -136,6 +137,20 @@ static bool check_effort(qn_reading *r, const qn_json *effort)
                         "expected none, minimal, low, medium or high");
 }
 
+static bool read_tools(qn_reading *r, const qn_field *f, const qn_json *value,
+                       void *base)
+{
+    return qn_take_json(r, f, value, base) &&
+           qn_take_flat_tools(r, f, value, base);
+}
+
+static bool read_choice(qn_reading *r, const qn_field *f, const qn_json *value,
+                        void *base)
+{
+    return qn_take_json(r, f, value, base) &&
+           qn_take_tool_choice(r, f, value, base);
+}
+
 static const qn_field rows[] = {
     CALL_ROW("model", QN_STRING),
     CALL_ROW("stream", QN_BOOL),
@@ -148,8 +163,7 @@ static const qn_field rows[] = {
     ROW("previous_response_id", QN_STRING, qn_take_text, previous, 0, 0, NULL),
     ROW("store", QN_BOOL, qn_take_bool, store, 0, 0, NULL),
     ROW("metadata", QN_OBJECT, qn_take_json, metadata, 0, 0, NULL),
-    ROW("parallel_tool_calls", QN_BOOL, qn_take_bool, parallel_tool_calls, 0, 0,
-        NULL),
+    QN_FIELD_BY("parallel_tool_calls", QN_BOOL, NULL, qn_take_parallel_calls),
     QN_FIELD_BY("text", QN_OBJECT, part_shape, read_part),
     QN_FIELD_BY("reasoning", QN_OBJECT, part_shape, read_part),
     QN_FIELD_BY("stream_options", QN_OBJECT, part_shape, read_part),
@@ -159,8 +173,10 @@ static const qn_field rows[] = {
     QN_FIELD_BY("background", QN_BOOL, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("conversation", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("prompt", QN_OBJECT, NULL, qn_take_refused),
-    QN_FIELD_BY("tools", QN_ARRAY, NULL, qn_take_refused_unless_off),
-    QN_FIELD_BY("tool_choice", QN_STRING | QN_OBJECT, NULL, qn_take_refused),
+    {"tools", QN_ARRAY, read_tools, offsetof(qn_asked_response, tools),
+     sizeof(qn_json *), 0, 0, NULL, qn_flat_tools_shape},
+    ROW("tool_choice", QN_STRING | QN_OBJECT, read_choice, tool_choice, 0, 0,
+        NULL),
     QN_FIELD_BY("max_tool_calls", QN_INT, NULL, qn_take_nothing),
     QN_FIELD_BY("grammar", QN_ANY, NULL, qn_take_refused_unless_off),
     QN_FIELD_BY("json_schema", QN_ANY, NULL, qn_take_refused),
@@ -185,7 +201,7 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
     qn_asked_response *a = qn_arena_alloc(&call->arena, sizeof *a);
     if (!a)
         return qn_api_fail_memory(error);
-    *a = (qn_asked_response){.store = true, .parallel_tool_calls = true};
+    *a = (qn_asked_response){.store = true};
     call->extra = a;
     const qn_table tables[] = {
         {rows, COUNT(rows), a, NULL},
@@ -209,7 +225,7 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
                             "this field is only allowed when \"include\" has "
                             "\"message.output_text.logprobs\"");
     }
-    return qn_call_check(&r);
+    return qn_tools_check(&r) && qn_call_check(&r);
 }
 
 /* ---- beside a model ---- */
@@ -280,11 +296,13 @@ static bool prepare(qn_api_call *call, const qn_api_model *model,
     qn_prompt prompt;
     quern_model_info(model->model, &info);
     write_variables(&variables, call, info.chat_template);
-    bool good = take_messages(call, head, &messages, error);
+    bool good = take_messages(call, head, &messages, error) &&
+                qn_tools_prepare(call, model->model, error);
     if (good && (variables.failed || call->ignored.failed))
         good = qn_api_fail_memory(error);
     if (good) {
         const quern_chat chat = {.messages = messages.data,
+                                 .tools = call->tools.json,
                                  .variables = variables.data,
                                  .add_generation_prompt = true};
         good = qn_prompt_of_chat(call, &prompt, model->model, &chat, error);

@@ -9,7 +9,8 @@ typedef struct qn_asked_response {
     const qn_json *input, *metadata, *effort;
     const char *instructions, *previous;
     int64_t max_tokens; /* 0: not said */
-    bool store, parallel_tool_calls;
+    bool store;
+    const qn_json *tools, *tool_choice; /* as they came, to be shown */
     /* After prepare: the conversation without the instructions, as elements of
      * a JSON array, in the call's arena. */
     qn_str messages;

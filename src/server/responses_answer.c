@@ -5,15 +5,24 @@
  * what is kept for later, come from the same steps. */
 #include "responses.h"
 #include "responses_store.h"
+#include "tools.h"
 
 #include "base/alloc.h"
 
-typedef enum open_item { OPEN_NONE, OPEN_REASONING, OPEN_MESSAGE } open_item;
+typedef enum open_item {
+    OPEN_NONE,
+    OPEN_REASONING,
+    OPEN_MESSAGE,
+    OPEN_CALL
+} open_item;
 
 typedef struct state {
     open_item open;
-    int index; /* of the open item, or the next one */
-    bool said; /* there is a message */
+    int index;   /* of the open item, or the next one */
+    bool said;   /* there is a message, or a call */
+    size_t call; /* number and function of the open one; text: its arguments */
+    qn_buf name;
+    qn_buf calls; /* that are done, for the conversation: elements of a list */
     int64_t sequence;
     qn_buf text;          /* of the open item */
     qn_logprobs logprobs; /* of the next delta */
@@ -86,7 +95,7 @@ static void write_request(qn_json_writer *w, const qn_api_call *call)
     else
         qn_json_write_raw(w, QN_STR("{}"));
     qn_json_write_key(w, "parallel_tool_calls");
-    qn_json_write_bool(w, a->parallel_tool_calls);
+    qn_json_write_bool(w, !call->tools.single);
     qn_json_pair_text(w, "previous_response_id", a->previous);
     qn_json_write_key(w, "reasoning");
     qn_json_write_object(w);
@@ -102,8 +111,16 @@ static void write_request(qn_json_writer *w, const qn_api_call *call)
     qn_json_write_key(w, "temperature");
     qn_json_write_double(w, q->sampling.temperature);
     write_key_raw(w, "text", "{\"format\":{\"type\":\"text\"}}");
-    qn_json_pair_text(w, "tool_choice", "auto");
-    write_key_raw(w, "tools", "[]");
+    qn_json_write_key(w, "tool_choice");
+    if (a->tool_choice)
+        qn_json_write_value(w, a->tool_choice);
+    else
+        qn_json_write_text(w, "auto");
+    qn_json_write_key(w, "tools");
+    if (a->tools)
+        qn_json_write_value(w, a->tools);
+    else
+        qn_json_write_raw(w, QN_STR("[]"));
     qn_json_pair_int(w, "top_logprobs", q->top_logprobs);
     qn_json_write_key(w, "top_p");
     qn_json_write_double(w, q->sampling.top_p);
@@ -184,8 +201,8 @@ static void write_response_event(qn_api_stream *s, const char *type,
 static void item_id(char id[QN_API_ID_SIZE], const qn_api_stream *s)
 {
     const state *st = s->state;
-    qn_api_id(id, s->head, st->open == OPEN_REASONING ? "rs_" : "msg_",
-              (uint64_t)st->index + 1);
+    static const char *const prefixes[] = {"", "rs_", "msg_", "fc_"};
+    qn_api_id(id, s->head, prefixes[st->open], (uint64_t)st->index + 1);
 }
 
 /* The part of the open item, with its text once it is done. */
@@ -208,6 +225,23 @@ static void write_part(qn_json_writer *w, const state *st, bool done)
     qn_json_write_object_end(w);
 }
 
+static void write_call_item(qn_json_writer *w, const qn_api_stream *s,
+                            const char *id, const char *status)
+{
+    const state *st = s->state;
+    char call_id[QN_API_ID_SIZE];
+    qn_call_id(call_id, s->head, "call_", 0, st->call);
+    qn_json_write_object(w);
+    qn_json_pair_text(w, "id", id);
+    qn_json_pair_text(w, "type", "function_call");
+    qn_json_pair_text(w, "status", status ? status : "in_progress");
+    qn_json_pair_text(w, "call_id", call_id);
+    qn_json_pair_text(w, "name", st->name.data);
+    qn_json_write_key(w, "arguments");
+    qn_json_write_str(w, status ? qn_buf_str(&st->text) : (qn_str){"", 0});
+    qn_json_write_object_end(w);
+}
+
 /* `status` NULL: the item has just begun. */
 static void write_item(qn_json_writer *w, const qn_api_stream *s,
                        const char *status)
@@ -216,6 +250,10 @@ static void write_item(qn_json_writer *w, const qn_api_stream *s,
     bool message = st->open == OPEN_MESSAGE;
     char id[QN_API_ID_SIZE];
     item_id(id, s);
+    if (st->open == OPEN_CALL) {
+        write_call_item(w, s, id, status);
+        return;
+    }
     qn_json_write_object(w);
     qn_json_pair_text(w, "id", id);
     qn_json_pair_text(w, "type", message ? "message" : "reasoning");
@@ -290,15 +328,54 @@ static void write_text_done(qn_api_stream *s, qn_buf *out)
     end_event(&w);
 }
 
+/* An event of the open call's arguments. */
+static void write_arguments_event(qn_api_stream *s, const char *type,
+                                  const char *member, qn_str text, qn_buf *out)
+{
+    const state *st = s->state;
+    char id[QN_API_ID_SIZE];
+    qn_json_writer w;
+    item_id(id, s);
+    begin_event(&w, s, type, out);
+    qn_json_pair_text(&w, "item_id", id);
+    qn_json_pair_int(&w, "output_index", st->index);
+    qn_json_write_key(&w, member);
+    qn_json_write_str(&w, text);
+    end_event(&w);
+}
+
+/* The open call as a message has it. */
+static void keep_call(const qn_api_stream *s)
+{
+    state *st = s->state;
+    qn_buf *out = &st->calls;
+    char id[QN_API_ID_SIZE];
+    qn_call_id(id, s->head, "call_", 0, st->call);
+    qn_buf_printf(out,
+                  "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{"
+                  "\"name\":",
+                  out->size ? "," : "", id);
+    qn_json_quote(out, qn_buf_str(&st->name));
+    qn_buf_add_text(out, ",\"arguments\":");
+    qn_arguments_close(out, qn_buf_str(&st->text));
+    qn_buf_add_text(out, "}}");
+}
+
 static void close_item(qn_api_stream *s, const char *status, qn_buf *out)
 {
     state *st = s->state;
     qn_json_writer w;
     if (st->open == OPEN_NONE)
         return;
-    write_text_done(s, out);
-    write_part_event(s, "response.content_part.done",
-                     "response.reasoning_summary_part.done", true, out);
+    if (st->open == OPEN_CALL) {
+        write_arguments_event(s, "response.function_call_arguments.done",
+                              "arguments", qn_buf_str(&st->text), out);
+        keep_call(s);
+    } else {
+        write_text_done(s, out);
+        write_part_event(s, "response.content_part.done",
+                         "response.reasoning_summary_part.done", true, out);
+    }
     write_item_event(s, "response.output_item.done", status, out);
     if (st->output.size)
         qn_buf_add_char(&st->output, ',');
@@ -321,6 +398,27 @@ static void open_item_of(qn_api_stream *s, open_item wanted, qn_buf *out)
     write_item_event(s, "response.output_item.added", NULL, out);
     write_part_event(s, "response.content_part.added",
                      "response.reasoning_summary_part.added", false, out);
+}
+
+static void open_call(qn_api_stream *s, size_t call, qn_str name, qn_buf *out)
+{
+    state *st = s->state;
+    close_item(s, "completed", out);
+    st->open = OPEN_CALL;
+    st->said = true;
+    st->call = call;
+    qn_buf_clear(&st->name);
+    qn_buf_add_str(&st->name, name);
+    if (!st->name.failed)
+        write_item_event(s, "response.output_item.added", NULL, out);
+}
+
+static void add_arguments(qn_api_stream *s, qn_str text, qn_buf *out)
+{
+    state *st = s->state;
+    qn_buf_add_str(&st->text, text);
+    write_arguments_event(s, "response.function_call_arguments.delta", "delta",
+                          text, out);
 }
 
 /* ---- the steps ---- */
@@ -378,6 +476,11 @@ static void write_conversation(qn_buf *out, const qn_api_stream *s)
     }
     qn_buf_add_text(out, "\"content\":");
     qn_json_quote(out, qn_buf_str(&st->answer));
+    if (st->calls.size) {
+        qn_buf_add_text(out, ",\"tool_calls\":[");
+        qn_buf_add_str(out, qn_buf_str(&st->calls));
+        qn_buf_add_char(out, ']');
+    }
     qn_buf_add_char(out, '}');
 }
 
@@ -433,7 +536,8 @@ void qn_response_begin(qn_api_stream *s, qn_buf *out)
 static bool any_failed(const state *st)
 {
     return st->text.failed || st->item_logprobs.failed || st->output.failed ||
-           st->thoughts.failed || st->answer.failed || st->made.failed;
+           st->thoughts.failed || st->answer.failed || st->made.failed ||
+           st->name.failed || st->calls.failed;
 }
 
 void qn_response_event(qn_api_stream *s, size_t index, const quern_event *event,
@@ -457,6 +561,15 @@ void qn_response_event(qn_api_stream *s, size_t index, const quern_event *event,
         add_text(s, event->type == QUERN_EVENT_REASONING,
                  (qn_str){event->text, event->size}, event->tokens,
                  event->token_count, out);
+        break;
+    case QUERN_EVENT_CALL:
+        open_call(s, event->call, (qn_str){event->text, event->size}, out);
+        break;
+    case QUERN_EVENT_ARGUMENTS:
+        add_arguments(s, (qn_str){event->text, event->size}, out);
+        break;
+    case QUERN_EVENT_CALL_END:
+        close_item(s, event->whole ? "completed" : "incomplete", out);
         break;
     case QUERN_EVENT_DONE:
         finish(s, event->result, out);
@@ -485,13 +598,36 @@ void qn_response_clear(qn_api_stream *s)
     state *st = s->state;
     if (st) {
         qn_buf *const all[] = {&st->text,     &st->item_logprobs, &st->output,
-                               &st->thoughts, &st->answer,        &st->made};
+                               &st->thoughts, &st->answer,        &st->made,
+                               &st->name,     &st->calls};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             qn_buf_free(all[i]);
         qn_logprobs_free(&st->logprobs);
     }
     qn_free(st);
     s->state = NULL;
+}
+
+/* Texts and calls in their order; log probabilities are all with the first
+ * text. */
+static void add_answer(qn_api_stream *s, const quern_result *r, qn_buf *out)
+{
+    size_t from = 0, tokens = r->token_count;
+    for (size_t i = 0; i < r->call_count; i++) {
+        const quern_call *made = &r->calls[i];
+        size_t size = made->text_before - from;
+        if (size) {
+            add_text(s, false, (qn_str){r->text + from, size}, r->tokens,
+                     tokens, out);
+            tokens = 0;
+        }
+        open_call(s, i, qn_str_of(made->name), out);
+        add_arguments(s, (qn_str){made->arguments, made->size}, out);
+        close_item(s, made->whole ? "completed" : "incomplete", out);
+        from = made->text_before;
+    }
+    add_text(s, false, (qn_str){r->text + from, r->size - from}, r->tokens,
+             tokens, out);
 }
 
 void qn_response_answer(qn_buf *out, const qn_api_call *call,
@@ -504,8 +640,7 @@ void qn_response_answer(qn_buf *out, const qn_api_call *call,
     if (s.state) {
         add_text(&s, true, (qn_str){r->reasoning, r->reasoning_size}, NULL, 0,
                  &unseen);
-        add_text(&s, false, (qn_str){r->text, r->size}, r->tokens,
-                 r->token_count, &unseen);
+        add_answer(&s, r, &unseen);
         finish(&s, r, &unseen);
         qn_buf_add_str(out, qn_buf_str(&((state *)s.state)->made));
     }

@@ -68,6 +68,7 @@ static void note_result(qn_turn *t, const quern_result *r)
     counters[QN_COUNTER_COMPLETION_TOKENS] += (uint64_t)r->completion_tokens;
     counters[QN_COUNTER_SPEC_DRAFTED] += (uint64_t)r->drafted;
     counters[QN_COUNTER_SPEC_ACCEPTED] += (uint64_t)r->accepted;
+    counters[QN_COUNTER_TOOL_FAILURES] += (uint64_t)r->call_failures;
     t->completion += r->completion_tokens;
     t->drafted += r->drafted;
     t->accepted += r->accepted;
@@ -104,7 +105,7 @@ static void take_event(qn_turn *t, size_t index, const quern_event *event,
 {
     qn_turn_row *r = &t->rows[index];
     bool failed = event->type == QUERN_EVENT_DONE && event->error->status;
-    if (event->type == QUERN_EVENT_TEXT || event->type == QUERN_EVENT_REASONING)
+    if (event->token_count || event->size)
         note_tokens(t, r);
     if (t->x && t->call.stream && t->state == QN_TURN_RUNNING && !failed) {
         if (!t->streaming)

@@ -94,8 +94,6 @@ static void test_values_are_refused_with_their_place(void **state)
          QN_API_UNSUPPORTED_VALUE, "output_config.effort"},
         {FIELD("\"output_config\":{\"format\":{}}"), QN_API_UNSUPPORTED_VALUE,
          "output_config.format"},
-        {FIELD("\"tools\":[{\"name\":\"f\"}]"), QN_API_UNSUPPORTED_VALUE,
-         "tools"},
         {FIELD("\"tool_choice\":{\"type\":\"auto\"}"), QN_API_UNSUPPORTED_VALUE,
          "tool_choice"},
         {FIELD("\"mcp_servers\":[{}]"), QN_API_UNSUPPORTED_VALUE,

@@ -200,7 +200,6 @@ static void test_what_the_server_can_not_do_is_refused(void **state)
 {
     (void)state;
     static const bad_body rows[] = {
-        {FIELD("\"tools\":[{}]"), QN_API_UNSUPPORTED_VALUE, "tools"},
         {FIELD("\"tool_choice\":\"auto\""), QN_API_UNSUPPORTED_VALUE,
          "tool_choice"},
         {FIELD("\"response_format\":{\"type\":\"json_object\"}"),

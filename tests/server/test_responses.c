@@ -36,7 +36,7 @@ static void test_bodies_are_refused_with_their_field(void **state)
         {FIELD("\"conversation\":\"c\""), QN_API_UNSUPPORTED_VALUE,
          "conversation"},
         {FIELD("\"tools\":[{\"type\":\"web_search\"}]"),
-         QN_API_UNSUPPORTED_VALUE, "tools"},
+         QN_API_UNSUPPORTED_VALUE, "tools[0].type"},
         {FIELD("\"text\":{\"format\":{\"type\":\"json_object\"}}"),
          QN_API_UNSUPPORTED_VALUE, "text.format.type"},
         {FIELD("\"reasoning\":{\"effort\":\"huge\"}"), QN_API_UNSUPPORTED_VALUE,
