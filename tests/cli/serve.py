@@ -984,6 +984,58 @@ def responses_are_kept_for_their_key():
              404, "store: false")
 
 
+# ---- calls of functions ----
+
+FUNCTION = {"type": "function", "function": {
+    "name": "now", "parameters": {"type": "object", "properties": {}}}}
+TOOLS = os.path.join(MODELS, "../templates/tools.jinja")
+
+
+def capabilities(s):
+    return s.ask(get("/v1/models")).json()["data"][0]["capabilities"]
+
+
+@test("tool-format")
+def calls_of_functions():
+    said = run(TINY, "--port", "0", "--tool-format", "xyz", code=2)[2]
+    need("hermes_json" in said, said)
+    call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    tools = ["--chat-template", TOOLS]
+    with Server(*tools, model=scripted(call * 2), program=QUERN_TEST) as s:
+        need("tools" in capabilities(s), capabilities(s))
+        a = s.ask(chat(tools=[FUNCTION], max_tokens=500)).json()
+        names = [c["function"]["name"]
+                 for c in a["choices"][0]["message"]["tool_calls"]]
+        need(names == ["now", "now"] and
+             a["choices"][0]["finish_reason"] == "tool_calls", a)
+        for stream in (False, True):
+            a = s.ask(chat(tools=[FUNCTION], max_tokens=500, stream=stream,
+                           parallel_tool_calls=False))
+            need(a.body.count(b'"name":"now"') == 1 and
+                 b'"tool_calls"' in a.body and b"<tool" not in a.body, a.body)
+        # No functions, or none that may be called: what it writes is text.
+        for more in ({}, {"tools": [FUNCTION], "tool_choice": "none"}):
+            a = s.ask(chat(max_tokens=500, **more)).json()["choices"][0]
+            need(a["message"]["content"] == call * 2 and
+                 a["finish_reason"] == "stop", a)
+        need(metric(s, "quern_tool_parse_failures_total") == 0, "failures")
+    bad = '<tool_call>{"name": "other"}</tool_call>'
+    with Server(*tools, model=scripted(bad), program=QUERN_TEST) as s:
+        a = s.ask(chat(tools=[FUNCTION], max_tokens=500)).json()["choices"][0]
+        need(a["message"]["content"] == bad and a["finish_reason"] == "stop", a)
+        need(metric(s, "quern_tool_parse_failures_total") == 1, "failures")
+    with Server(*tools, "--tool-format", "none", model=scripted(call),
+                program=QUERN_TEST) as s:
+        need("tools" not in capabilities(s), capabilities(s))
+        a = s.ask(chat(tools=[FUNCTION]))
+        need(a.status == 400 and a.json()["error"]["param"] == "tools", a.body)
+    with Server("--tool-format", "mistral", model=scripted(
+            "[TOOL_CALLS]now[ARGS]{}"), program=QUERN_TEST) as s:
+        a = s.ask(chat(tools=[FUNCTION], max_tokens=500)).json()["choices"][0]
+        need(a["message"]["content"] is None and
+             a["finish_reason"] == "tool_calls", a)
+
+
 # ---- all ----
 
 def main():

@@ -204,6 +204,123 @@ def anthropic_errors(talk, _tiny):
     raises(anthropic.AuthenticationError, lambda: ask(talk.anthropic("wrong")))
 
 
+# ---- calls of functions ----
+
+WEATHER = {"name": "get_weather", "description": "The weather of a city.",
+           "parameters": {"type": "object", "properties": {
+               "city": {"type": "string"}}, "required": ["city"]}}
+CALL = ('Wait.\n<tool_call>\n{"name": "get_weather", "arguments": '
+        '{"city": "K\u00f6ln"}}\n</tool_call>')
+
+
+@contextlib.contextmanager
+def caller():
+    with tempfile.TemporaryDirectory() as folder:
+        model = scripted(os.path.join(folder, "calls"), CALL)
+        shutil.copy(os.path.join(MODELS, "../templates/tools.jinja"),
+                    os.path.join(model, "chat_template.jinja"))
+        with Server(model, "--api-key", "key") as server:
+            yield server
+
+
+def is_whole(call):
+    return (call.function.name == "get_weather" and
+            json.loads(call.function.arguments) == {"city": "K\u00f6ln"})
+
+
+@test
+def openai_tools(talk, _tiny):
+    tools = [{"type": "function", "function": WEATHER}]
+    with caller() as server:
+        c = server.openai()
+        ask = {"model": "m", "messages": ASK, "tools": tools,
+               "tool_choice": "auto", "max_tokens": 200}
+        first = c.chat.completions.create(**ask).choices[0]
+        assert first.finish_reason == "tool_calls", first
+        assert first.message.content == "Wait.\n"
+        assert is_whole(first.message.tool_calls[0]), first
+        with c.chat.completions.stream(**ask) as stream:
+            deltas = [e.arguments_delta for e in stream if
+                      e.type == "tool_calls.function.arguments.delta"]
+            last = stream.get_final_completion().choices[0]
+        assert len(deltas) > 5 and is_whole(last.message.tool_calls[0]), deltas
+        # The answer goes back, and the model gets it.
+        history = ASK + [first.message, {
+            "role": "tool", "content": "sunny",
+            "tool_call_id": first.message.tool_calls[0].id}]
+        again = c.chat.completions.create(
+            **{**ask, "messages": history, "n": 2})
+        ids = {t.id for a in again.choices for t in a.message.tool_calls}
+        assert len(ids) == 2, ids
+        assert again.usage.prompt_tokens > 40, again.usage
+        raises(openai.BadRequestError, lambda: c.chat.completions.create(
+            **{**ask, "tool_choice": "required"}), "unsupported_value",
+            "tool_choice")
+        raises(openai.BadRequestError, lambda: c.chat.completions.create(
+            **{**ask, "messages": history[:1] + history[2:]}), "invalid_tool",
+            "messages[1].tool_call_id")
+    raises(openai.BadRequestError, lambda: talk.openai().chat.completions
+           .create(**ask), "unsupported_value", "tools")
+
+
+@test
+def openai_responses_tools(_talk, _tiny):
+    tools = [{"type": "function", "strict": False, **WEATHER}]
+    with caller() as server:
+        c = server.openai()
+        ask = {"model": "m", "input": "Hi", "tools": tools,
+               "max_output_tokens": 200}
+        first = c.responses.create(**ask)
+        kinds = [item.type for item in first.output]
+        assert kinds == ["message", "function_call"], first
+        call = first.output[1]
+        assert json.loads(call.arguments) == {"city": "K\u00f6ln"}, call
+        second = c.responses.create(
+            **{**ask, "previous_response_id": first.id, "input": [{
+                "type": "function_call_output", "call_id": call.call_id,
+                "output": "sunny"}]})
+        assert second.usage.input_tokens > first.usage.input_tokens + 40
+        with c.responses.stream(**ask) as stream:
+            types = [event.type for event in stream]
+            final = stream.get_final_response()
+        assert types.count("response.function_call_arguments.done") == 1, types
+        assert json.loads(final.output[1].arguments) == {"city": "K\u00f6ln"}
+
+
+@test
+def anthropic_tools(_talk, _tiny):
+    tools = [{"name": WEATHER["name"], "description": WEATHER["description"],
+              "input_schema": WEATHER["parameters"],
+              "cache_control": {"type": "ephemeral"}}]
+    with caller() as server:
+        c = server.anthropic()
+        ask = {"model": "m", "max_tokens": 200, "tools": tools}
+        first = c.messages.create(messages=ASK, **ask)
+        assert first.stop_reason == "tool_use", first
+        assert [b.type for b in first.content] == ["text", "tool_use"], first
+        use = first.content[1]
+        assert use.input == {"city": "K\u00f6ln"} and use.id[:6] == "toolu_"
+        with c.messages.stream(messages=ASK, **ask) as stream:
+            parts = [e.partial_json for e in stream if e.type == "input_json"]
+            final = stream.get_final_message()
+        assert len(parts) > 5 and final.content[1].input == use.input, parts
+        history = ASK + [{"role": "assistant", "content": first.content}, {
+            "role": "user", "content": [{
+                "type": "tool_result", "tool_use_id": use.id,
+                "content": "sunny"}]}]
+        again = c.messages.create(messages=history, **ask)
+        assert again.usage.cache_read_input_tokens > 0, again.usage
+        counted = c.messages.count_tokens(model="m", messages=history,
+                                          tools=tools)
+        usage = again.usage
+        assert counted.input_tokens == (
+            usage.input_tokens + usage.cache_read_input_tokens +
+            usage.cache_creation_input_tokens), (counted, usage)
+        cut = c.messages.create(messages=ASK, **{**ask, "max_tokens": 66})
+        assert cut.stop_reason == "max_tokens", cut
+        assert cut.content[1].input == {"city": "K"}, cut
+
+
 # ---- pages ----
 
 def check_page(name, talk):
