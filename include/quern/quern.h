@@ -693,6 +693,7 @@ typedef struct quern_token {
     int top_count;
     const char *bytes; /* may be a part of a character */
     size_t byte_count;
+    bool called;  /* it is a part of a call */
     bool thought; /* part of what the model thinks, or a mark around it */
 } quern_token;
 

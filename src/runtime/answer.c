@@ -282,8 +282,19 @@ static qn_status tell_event(qn_answer *a, quern_event event, bool last)
         a->list = grown;
         a->list_capacity = count;
     }
-    for (size_t i = 0; i < count; i++)
-        a->list[i] = a->tokens[a->told + i].token;
+    /* What ends before an event's text, behind a call, are its marks. */
+    size_t marks =
+        a->calls.count && event.type == QUERN_EVENT_TEXT && passed > event.size
+            ? passed - event.size
+            : 0;
+    bool called = event.type == QUERN_EVENT_CALL ||
+                  event.type == QUERN_EVENT_ARGUMENTS ||
+                  event.type == QUERN_EVENT_CALL_END;
+    for (size_t i = 0; i < count; i++) {
+        qn_answer_token *t = &a->tokens[a->told + i];
+        t->token.called = called || (marks && t->end <= marks);
+        a->list[i] = t->token;
+    }
     a->told = to;
     event.tokens = a->list;
     event.token_count = count;

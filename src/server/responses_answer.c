@@ -442,7 +442,7 @@ static void add_text(qn_api_stream *s, bool thought, qn_str text,
     state *st = s->state;
     qn_json_writer w;
     for (size_t i = 0; s->call->asked.logprobs && i < count; i++)
-        if (!tokens[i].thought) /* also one whose mark has no text */
+        if (!tokens[i].thought && !tokens[i].called) /* the message's own */
             qn_logprobs_add(&st->logprobs, &tokens[i], 1);
     if (!text.size)
         return;
@@ -608,26 +608,33 @@ void qn_response_clear(qn_api_stream *s)
     s->state = NULL;
 }
 
-/* Texts and calls in their order; log probabilities are all with the first
- * text. */
+/* A text with the tokens that it comes from: those up to the next call. */
+static void add_text_of(qn_api_stream *s, const quern_result *r, qn_str text,
+                        size_t *token, qn_buf *out)
+{
+    size_t from = *token;
+    while (from < r->token_count && r->tokens[from].called)
+        from++;
+    for (*token = from; *token < r->token_count && !r->tokens[*token].called;)
+        ++*token;
+    add_text(s, false, text, r->tokens + from, *token - from, out);
+}
+
+/* Texts and calls in their order. */
 static void add_answer(qn_api_stream *s, const quern_result *r, qn_buf *out)
 {
-    size_t from = 0, tokens = r->token_count;
+    size_t from = 0, token = 0;
     for (size_t i = 0; i < r->call_count; i++) {
         const quern_call *made = &r->calls[i];
-        size_t size = made->text_before - from;
-        if (size) {
-            add_text(s, false, (qn_str){r->text + from, size}, r->tokens,
-                     tokens, out);
-            tokens = 0;
-        }
+        size_t to = made->text_before;
+        if (to > from)
+            add_text_of(s, r, (qn_str){r->text + from, to - from}, &token, out);
         open_call(s, i, qn_str_of(made->name), out);
         add_arguments(s, (qn_str){made->arguments, made->size}, out);
         close_item(s, made->whole ? "completed" : "incomplete", out);
-        from = made->text_before;
+        from = to;
     }
-    add_text(s, false, (qn_str){r->text + from, r->size - from}, r->tokens,
-             tokens, out);
+    add_text_of(s, r, (qn_str){r->text + from, r->size - from}, &token, out);
 }
 
 void qn_response_answer(qn_buf *out, const qn_api_call *call,

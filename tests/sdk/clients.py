@@ -8,8 +8,10 @@ blocks of Python in the pages about clients run, too.
 
 import contextlib
 import io
+import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -216,10 +218,10 @@ CALL = ('Wait.\n<tool_call>\n{"name": "get_weather", "arguments": '
 @contextlib.contextmanager
 def caller():
     with tempfile.TemporaryDirectory() as folder:
-        model = scripted(os.path.join(folder, "calls"), CALL)
-        shutil.copy(os.path.join(MODELS, "../templates/tools.jinja"),
+        model = scripted(ROOT, os.path.join(folder, "calls"), CALL)
+        shutil.copy(os.path.join(models(ROOT), "../templates/tools.jinja"),
                     os.path.join(model, "chat_template.jinja"))
-        with Server(model, "--api-key", "key") as server:
+        with Server(QUERN, model, "--api-key", "key") as server:
             yield server
 
 

@@ -11,6 +11,7 @@ import copy
 import functools
 import json
 import os
+import shutil
 import sys
 import tempfile
 import typing
@@ -488,6 +489,50 @@ def embeddings(server):
         plain(server, "/v1/embeddings", CreateEmbeddingResponse, body)
 
 
+WEATHER = {"name": "get_weather", "description": "The weather of a city."}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def caller(folder):
+    """Says something, calls a function twice, and says something else."""
+    call = '<tool_call>{"name": "get_weather", "arguments": %s}</tool_call>'
+    scripted(ROOT, folder, "So" + call % '{"city": "Oslo"}' + call % "{}" +
+             "Ok")
+    shutil.copy(os.path.join(models(ROOT), "../templates/tools.jinja"),
+                os.path.join(folder, "chat_template.jinja"))
+    return folder
+
+
+def tools(server):
+    """Answers with calls, whole, in part, and one at a time."""
+    for more in [{}, {"max_tokens": 60}, {"logprobs": True},
+                 {"parallel_tool_calls": False}]:
+        body = {"messages": ASK, "max_tokens": 300, "tools": [
+            {"type": "function", "function": {**WEATHER, "parameters":
+                                              SCHEMA}}], **more}
+        plain(server, CHAT, ChatCompletion, body)
+        for _, data in events(server, CHAT, body)[:-1]:
+            typed_chunk(ChatCompletionChunk, data)
+    for more in [{}, {"max_output_tokens": 60}, {
+            "include": ["message.output_text.logprobs"]}]:
+        body = {"input": "Hi", "max_output_tokens": 300, "tools": [
+            {"type": "function", "strict": False, **WEATHER,
+             "parameters": SCHEMA}], "tool_choice": "auto", **more}
+        whole = plain(server, RESPONSES, Response, body)
+        for _, data in events(server, RESPONSES, body):
+            event = typed(ResponseStreamEvent, json.loads(data))
+        for item in whole["output"] + event["response"]["output"]:
+            item.pop("call_id", None)
+        assert nameless(event["response"]) == nameless(whole), (event, whole)
+    for more in [{}, {"max_tokens": 60}]:
+        body = {"messages": ASK, "max_tokens": 300, "tools": [
+            {**WEATHER, "input_schema": SCHEMA}], **more}
+        plain(server, MESSAGES, Message, body)
+        for name, data in events(server, MESSAGES, body):
+            if name != "ping":
+                typed(RawMessageStreamEvent, json.loads(data))
+
+
 # ---- all ----
 
 def main():
@@ -500,6 +545,7 @@ def main():
                               "日本語 👍🏽 \u0000\u001f\u2028 é\"\\ you"),
             "thinks": scripted(ROOT, os.path.join(folder, "thinks"),
                                "Hello, you", "Let me see: 思考"),
+            "calls": caller(os.path.join(folder, "calls")),
             "tiny": os.path.join(models(ROOT), "tiny"),
         }
         for name, model in made.items():
@@ -507,7 +553,8 @@ def main():
             with Server(QUERN, model, "--api-key", "key", "--default-max-tokens",
                         "60", *flags) as server:
                 server.tiny = name == "tiny"
-                for function in TESTS + [embeddings] * (name == "tiny"):
+                more = {"tiny": [embeddings], "calls": [tools]}.get(name, [])
+                for function in TESTS + more:
                     try:
                         function(server)
                     except Exception as error:  # pylint: disable=broad-except
