@@ -22,7 +22,7 @@ static void learn_facts(qn_model_facts *out, const quern_info *i,
         .completes = !i->encoder,
         .chats = i->has_chat_template,
         .embeds = i->pooling || pooling,
-        .calls = info->has_chat_template && info->tool_format,
+        .calls = i->has_chat_template && i->tool_format,
         .reasons = template && (strstr(template, "<think>") ||
                                 strstr(template, "enable_thinking") ||
                                 strstr(template, "<|channel|>")),
