@@ -894,6 +894,10 @@ quern_status quern_model_flush(quern_model *model, size_t *entries,
 /* The same of what the model has on the disk (options.prefix_disk). */
 quern_status quern_model_flush_disk(quern_model *model, size_t *entries,
                                     uint64_t *bytes, quern_error *error);
+/* The same of what all models have in a folder that none uses now; one that is
+ * not there is empty.  QUERN_E_ARG as for options.prefix_disk. */
+quern_status quern_prefix_flush(const char *folder, size_t *entries,
+                                uint64_t *bytes, quern_error *error);
 
 /* ---- vectors of texts ---------------------------------------------------- */
 

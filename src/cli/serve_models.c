@@ -365,7 +365,7 @@ static qn_status add_model(qn_served *s, const char *id, const char *ref,
     if (!models)
         return QN_E_NOMEM;
     s->models = models;
-    models[s->count].optional = optional;
+    models[s->count] = (qn_server_model){.optional = optional};
     items[s->count] = (qn_served_model){.ref = qn_strdup(ref)};
     if (!items[s->count].ref)
         return QN_E_NOMEM;
@@ -632,6 +632,7 @@ qn_status qn_served_read(qn_served *s, qn_cli *cli, int parallel,
     for (size_t i = 0; i < s->count && !status; i++) {
         s->models[i].id = s->items[i].id;
         status = choose_disk(s, &s->items[i]);
+        s->models[i].disk = s->items[i].disk;
     }
     if (!status)
         qn_cli_count_threads(cli);

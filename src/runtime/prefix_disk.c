@@ -583,6 +583,54 @@ void qn_prefix_disk_flush(qn_prefix_disk *d, size_t *entries, uint64_t *bytes)
         }
 }
 
+/* Also what a process that was killed has left of files. */
+static qn_status remove_files(int fd, size_t *entries, uint64_t *bytes)
+{
+    struct stat info;
+    int other = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = other < 0 ? NULL : fdopendir(other);
+    if (!dir) {
+        int code = errno;
+        if (other >= 0)
+            close(other);
+        return qn_fail(QN_E_ARG, "can't be read: %s", strerror(code));
+    }
+    for (const struct dirent *item; (item = readdir(dir));) {
+        bool whole = is_name(item->d_name);
+        if (!whole && !is_rest(item->d_name))
+            continue;
+        if (whole && !fstatat(fd, item->d_name, &info, AT_SYMLINK_NOFOLLOW)) {
+            ++*entries;
+            *bytes += (uint64_t)info.st_size;
+        }
+        unlinkat(fd, item->d_name, 0);
+    }
+    closedir(dir);
+    return QN_OK;
+}
+
+quern_status quern_prefix_flush(const char *folder, size_t *entries,
+                                uint64_t *bytes, quern_error *error)
+{
+    struct stat info;
+    size_t count = 0;
+    uint64_t size = 0;
+    qn_prefix_disk d = {.fd = -1, .folder = (char *)(uintptr_t)folder};
+    qn_status status = QN_OK;
+    if (!stat(folder, &info))
+        status = take_folder(&d);
+    if (!status && d.fd >= 0)
+        status = remove_files(d.fd, &count, &size);
+    if (d.fd >= 0)
+        close(d.fd);
+    if (!status && entries)
+        *entries = count;
+    if (!status && bytes)
+        *bytes = size;
+    return qn_give(error,
+                   status ? qn_fail_where(status, "%s", folder) : status);
+}
+
 void qn_prefix_disk_stats(const qn_prefix_disk *d, quern_prefix_stats *stats)
 {
     for (const entry *e = d->first; e; e = e->next)

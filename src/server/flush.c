@@ -55,16 +55,19 @@ static bool prepare(qn_api_call *call, const qn_api_model *model,
                     const qn_api_head *head, qn_api_error *error)
 {
     quern_error cause;
-    size_t entries;
-    uint64_t bytes;
+    size_t entries = 0;
+    uint64_t bytes = 0;
     /* Nothing that others see of the model changes. */
     quern_model *m = (quern_model *)(uintptr_t)model->model;
     (void)head;
     size_t files = 0;
     uint64_t size = 0;
     flush *asked = call->extra;
-    if (quern_model_flush(m, &entries, &bytes, &cause) ||
-        (asked->disk && quern_model_flush_disk(m, &files, &size, &cause)))
+    if (m ? quern_model_flush(m, &entries, &bytes, &cause) ||
+                (asked->disk &&
+                 quern_model_flush_disk(m, &files, &size, &cause))
+          : asked->disk && model->disk &&
+                quern_prefix_flush(model->disk, &files, &size, &cause))
         return qn_api_fail_runtime(error, &cause);
 #if defined(__GLIBC__)
     /* Who asks for this wants the memory for something else. */
@@ -78,7 +81,7 @@ static bool prepare(qn_api_call *call, const qn_api_model *model,
 const qn_api_protocol qn_api_flush = {
     .name = "flush",
     .style = QN_API_OPENAI,
-    .scope = QN_API_ALL_LOADED,
+    .scope = QN_API_EACH_MODEL,
     .parse = parse,
     .prepare = prepare,
 };

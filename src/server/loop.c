@@ -159,4 +159,5 @@ void qn_loop_run(qn_loop *loop, qn_idle_fn idle, void *data)
                 continue; /* somebody was quicker */
         }
     }
+    loop->stopping = false;
 }

@@ -45,7 +45,7 @@ void qn_loop_withdraw(qn_loop *loop, qn_task *task);
  * any. */
 typedef int (*qn_idle_fn)(void *data);
 void qn_loop_run(qn_loop *loop, qn_idle_fn idle, void *data);
-/* Ends qn_loop_run after this round. */
+/* Ends qn_loop_run after this round; it can be called again. */
 void qn_loop_stop(qn_loop *loop);
 
 /* A descriptor that makes the loop look up when 8 bytes are written to it, also

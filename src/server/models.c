@@ -32,6 +32,12 @@ static void learn_facts(qn_model_facts *out, const quern_info *i,
              i->quantization);
 }
 
+static qn_api_model as_unloaded(const qn_server *s, const qn_slot *slot)
+{
+    return (qn_api_model){.id = slot->id,
+                          .disk = s->config.models[slot->index].disk};
+}
+
 /* Tells apart models that give other answers: what is known of this one. */
 static void make_fingerprint(qn_slot *slot)
 {
@@ -70,6 +76,7 @@ static void learn_model(qn_server *s, qn_slot *slot, quern_model *model)
     slot->api = (qn_api_model){.id = slot->id,
                                .fingerprint = slot->fingerprint,
                                .model = model,
+                               .disk = c->models[slot->index].disk,
                                .machine = &s->config.machine,
                                .ctx = slot->info.ctx,
                                .parallel = slot->plan.parallel,
@@ -204,14 +211,14 @@ static void let_in(qn_waiter *w)
     w->ready(w, NULL);
 }
 
-/* Ends the waits of those who want the slot loaded, or empty; with a `ctx` only
- * of those who want that. */
-static void end_waits(qn_slot *slot, bool unloaded, int64_t ctx,
+/* Ends the waits of those who want this of the slot; with a `ctx` only of those
+ * who want that. */
+static void end_waits(qn_slot *slot, qn_wait what, int64_t ctx,
                       const qn_api_error *error)
 {
     for (qn_waiter *w = slot->line, *next; w; w = next) {
         next = w->next;
-        if (w->unloaded != unloaded || (ctx && w->ctx != ctx))
+        if (w->what != what || (ctx && w->ctx != ctx))
             continue;
         remove_waiter(w);
         w->ready(w, error);
@@ -224,7 +231,8 @@ static qn_waiter *first_waiter(const qn_models *m, bool ready)
     qn_waiter *first = NULL;
     for (size_t i = 0; i < m->count; i++)
         for (qn_waiter *w = m->slots[i].line; w; w = w->next)
-            if (!w->unloaded && (!first || w->number < first->number) &&
+            if (w->what == QN_WAIT_LOADED &&
+                (!first || w->number < first->number) &&
                 (!ready || is_ready(&m->slots[i], w->ctx)))
                 first = w;
     return first;
@@ -239,7 +247,7 @@ static void fail_slot(qn_slot *slot, int64_t ctx, const quern_error *cause)
                 cause->status == QUERN_E_NOMEM ? QN_API_INSUFFICIENT_MEMORY
                                                : QN_API_MODEL_LOAD_FAILED,
                 "model", "%s can't be loaded: %s", slot->id, cause->message);
-    end_waits(slot, false, ctx, &error);
+    end_waits(slot, QN_WAIT_LOADED, ctx, &error);
 }
 
 static void begin(qn_server *s, qn_models_task task, qn_slot *slot)
@@ -277,6 +285,7 @@ static void begin_free(qn_server *s, qn_slot *slot)
     keep_counts(slot);
     m->made = slot->model;
     slot->model = NULL;
+    slot->api = as_unloaded(s, slot);
     slot->state = QN_SLOT_UNLOADING;
     slot->unwanted = false;
     begin(s, QN_MODELS_FREE, slot);
@@ -350,6 +359,8 @@ static void serve_first(qn_server *s, const qn_waiter *w)
             begin_free(s, slot);
         return;
     }
+    if (slot->users)
+        return; /* visited */
     if (slot->planned && !w->ctx)
         slot->plan = slot->usual;
     if (w->ctx ? slot->plan.ctx != w->ctx : !slot->planned) {
@@ -408,7 +419,7 @@ static void on_loaded(qn_server *s, qn_slot *slot)
     slot->unwanted = false;
     say_failed(s, slot);
     fail_slot(slot, 0, &m->error);
-    end_waits(slot, true, 0, NULL);
+    end_waits(slot, QN_WAIT_UNLOADED, 0, NULL);
 }
 
 static void on_planned(qn_server *s, qn_slot *slot)
@@ -453,9 +464,11 @@ static void on_done(qn_task *task)
         break;
     case QN_MODELS_FREE:
         slot->state = QN_SLOT_UNLOADED;
-        end_waits(slot, true, 0, NULL);
+        end_waits(slot, QN_WAIT_UNLOADED, 0, NULL);
         break;
     }
+    if (slot)
+        end_waits(slot, QN_WAIT_SETTLED, 0, NULL);
     wake(s);
 }
 
@@ -475,6 +488,7 @@ qn_status qn_models_init(qn_server *s)
     for (size_t i = 0; i < m->count; i++) {
         m->slots[i].index = i;
         m->slots[i].id = c->models[i].id;
+        m->slots[i].api = as_unloaded(s, &m->slots[i]);
     }
     return QN_OK;
 }
@@ -549,15 +563,16 @@ bool qn_models_take(qn_server *s, qn_slot *slot, qn_waiter *w)
     return ready;
 }
 
-qn_slot *qn_models_take_loaded(qn_server *s, size_t index)
+bool qn_models_visit(qn_server *s, qn_slot *slot, qn_waiter *w)
 {
-    qn_models *m = &s->models;
-    while (index < m->count && m->slots[index].state != QN_SLOT_LOADED)
-        index++;
-    if (index == m->count)
-        return NULL;
-    m->slots[index].users++;
-    return &m->slots[index];
+    bool settled =
+        slot->state != QN_SLOT_LOADING && slot->state != QN_SLOT_UNLOADING;
+    w->what = QN_WAIT_SETTLED;
+    if (settled)
+        slot->users++;
+    else
+        add_waiter(s, slot, w);
+    return settled;
 }
 
 void qn_models_give_back(qn_server *s, qn_slot *slot, int64_t keep_alive)
@@ -583,7 +598,7 @@ bool qn_models_unload(qn_server *s, qn_slot *slot, qn_waiter *w)
         return true;
     }
     slot->unwanted = slot->state != QN_SLOT_UNLOADING;
-    w->unloaded = true;
+    w->what = QN_WAIT_UNLOADED;
     add_waiter(s, slot, w);
     return false;
 }
@@ -599,7 +614,7 @@ void qn_models_leave(qn_server *s, qn_waiter *w)
 bool qn_models_in_use(const qn_slot *slot)
 {
     for (const qn_waiter *w = slot->line; w; w = w->next)
-        if (!w->unloaded)
+        if (w->what == QN_WAIT_LOADED)
             return true;
     return slot->users;
 }
@@ -616,7 +631,7 @@ size_t qn_slot_waiting(const qn_slot *slot)
 {
     size_t count = slot->queue.count;
     for (const qn_waiter *w = slot->line; w; w = w->next)
-        count += !w->unloaded;
+        count += w->what == QN_WAIT_LOADED;
     return count;
 }
 

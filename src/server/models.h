@@ -35,15 +35,22 @@ typedef enum qn_slot_state {
 
 struct qn_slot;
 
+/* What somebody waits for. */
+typedef enum qn_wait {
+    QN_WAIT_LOADED,
+    QN_WAIT_UNLOADED,
+    QN_WAIT_SETTLED /* neither loading nor unloading */
+} qn_wait;
+
 /* Somebody who waits for a slot; embedded in what it is about. */
 typedef struct qn_waiter {
     struct qn_waiter *next;
     struct qn_slot *slot; /* NULL: does not wait */
     uint64_t number;      /* who came first */
     int64_t ctx;          /* tokens of a sequence; 0: any */
-    bool unloaded;        /* waits for the slot to be empty */
-    /* The wait is over: the slot is the waiter's (or empty), or *error says
-     * why not. */
+    qn_wait what;
+    /* The wait is over: the slot is the waiter's if it wanted it loaded, or
+     * *error says why not. */
     void (*ready)(struct qn_waiter *waiter, const qn_api_error *error);
 } qn_waiter;
 
@@ -135,9 +142,10 @@ qn_slot *qn_models_find(struct qn_server *s, const char *name, bool exact,
 /* The slot becomes the caller's, at once (true), or once waiter->ready says
  * so. */
 bool qn_models_take(struct qn_server *s, qn_slot *slot, qn_waiter *waiter);
-/* The next slot from `index` on that is loaded, which becomes the caller's;
- * NULL: none. */
-qn_slot *qn_models_take_loaded(struct qn_server *s, size_t index);
+/* The slot becomes the caller's as it is, loaded or not, and stays so; false:
+ * it is just being loaded or unloaded, and waiter->ready says when that is
+ * over. */
+bool qn_models_visit(struct qn_server *s, qn_slot *slot, qn_waiter *waiter);
 /* keep_alive: as qn_api_call has it. */
 void qn_models_give_back(struct qn_server *s, qn_slot *slot,
                          int64_t keep_alive);

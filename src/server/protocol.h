@@ -86,9 +86,10 @@ typedef struct qn_api_server {
 
 /* Of the model that a call is for.  Texts outlive the call. */
 typedef struct qn_api_model {
-    const char *id;          /* shown to clients */
-    const char *fingerprint; /* "quern-0.1.0-1a2b3c4d" */
-    const quern_model *model;
+    const char *id;           /* shown to clients */
+    const char *fingerprint;  /* "quern-0.1.0-1a2b3c4d" */
+    const quern_model *model; /* NULL: not loaded (QN_API_EACH_MODEL) */
+    const char *disk;         /* where its prompts are kept; NULL: nowhere */
     const quern_machine *machine; /* as it is with no model loaded */
     int64_t ctx;                  /* tokens of a sequence */
     int parallel;                 /* sequences side by side */
@@ -155,8 +156,8 @@ typedef enum qn_api_scope {
     QN_API_ONE_MODEL,
     /* The one it names, of which the headers do. */
     QN_API_HEADERS,
-    /* All that are loaded, one after the other: prepare is called for each. */
-    QN_API_ALL_LOADED
+    /* All, loaded or not, one after the other: prepare is called for each. */
+    QN_API_EACH_MODEL
 } qn_api_scope;
 
 typedef struct qn_api_call {

@@ -33,8 +33,9 @@ typedef struct qn_server_page {
 } qn_server_page;
 
 typedef struct qn_server_model {
-    const char *id; /* that clients see */
-    bool optional;  /* the server starts also when it can't be loaded */
+    const char *id;   /* that clients see */
+    bool optional;    /* the server starts also when it can't be loaded */
+    const char *disk; /* where its prompts are kept; NULL: nowhere */
 } qn_server_model;
 
 /* Another name of a model. */

@@ -149,6 +149,8 @@ static void describe(qn_turn *t)
     qn_turn_settle(t);
 }
 
+static void visit(qn_turn *t);
+
 /* The model is loaded, or unloaded, or can't be. */
 static void on_ready(qn_waiter *waiter, const qn_api_error *error)
 {
@@ -162,6 +164,10 @@ static void on_ready(qn_waiter *waiter, const qn_api_error *error)
     }
     if (t->call.kind == QN_API_UNLOAD) {
         describe(t);
+        return;
+    }
+    if (waiter->what == QN_WAIT_SETTLED) {
+        visit(t);
         return;
     }
     hold(t, t->slot);
@@ -224,8 +230,8 @@ static void end_others(qn_turn *t)
     for (qn_turn *other = t->s->turns; other; other = other->next) {
         bool waits = other->state == QN_TURN_LOADING;
         if (other == t || other->slot != t->slot ||
-            !(waits || other->has_slot) || other->call.kind == QN_API_UNLOAD ||
-            other->route->protocol->scope == QN_API_ALL_LOADED)
+            (waits ? other->call.kind == QN_API_UNLOAD : !other->has_slot) ||
+            other->route->protocol->scope == QN_API_EACH_MODEL)
             continue;
         if (other->x && other->state != QN_TURN_OVER)
             qn_turn_end_with(other, QN_API_SHUTTING_DOWN, unloaded);
@@ -261,17 +267,29 @@ static void choose_model(qn_turn *t)
         hand_over(t);
 }
 
-/* One loaded model after the other; false: there is no other one. */
+/* What each model has to do for the call. */
+static void visit(qn_turn *t)
+{
+    t->waiter = (qn_waiter){.ready = on_ready};
+    if (qn_models_visit(t->s, t->slot, &t->waiter)) {
+        hold(t, t->slot);
+        hand_over(t);
+    } else {
+        t->state = QN_TURN_LOADING;
+        t->waited_from = qn_server_now();
+    }
+}
+
+/* One model after the other; false: there is no other one. */
 static bool next_model(qn_turn *t)
 {
-    size_t from = t->slot ? t->slot->index + 1 : 0;
+    size_t next = t->slot ? t->slot->index + 1 : 0;
     qn_turn_give_back(t);
-    qn_slot *slot = qn_models_take_loaded(t->s, from);
     t->slot = NULL;
-    if (!slot)
+    if (next == t->s->models.count)
         return false;
-    hold(t, slot);
-    hand_over(t);
+    t->slot = &t->s->models.slots[next];
+    visit(t);
     return true;
 }
 
@@ -336,7 +354,7 @@ static void on_task(qn_task *task)
 {
     qn_turn *t = turn_of_task(task);
     bool all =
-        t->s->config.many && t->route->protocol->scope == QN_API_ALL_LOADED;
+        t->s->config.many && t->route->protocol->scope == QN_API_EACH_MODEL;
     if (t->state != QN_TURN_READING && qn_turn_is_embedding(t)) {
         if (qn_turn_in_flight(t) && atomic_load(&t->embedded))
             qn_turn_end_embedding(t);
@@ -363,6 +381,14 @@ static void on_task(qn_task *task)
 }
 
 /* ---- beginning ---- */
+
+/* A model that is alone is loaded. */
+static void hold_first(qn_turn *t)
+{
+    qn_slot *slot = &t->s->models.slots[0];
+    if (qn_models_take(t->s, slot, &t->waiter))
+        hold(t, slot);
+}
 
 static void fill_head(qn_turn *t)
 {
@@ -405,7 +431,7 @@ void qn_turn_begin(qn_server *s, qn_exchange *x, const qn_route *route)
         memcpy(t->key_name, s->keys.items[key].name, sizeof t->key_name);
     fill_head(t);
     if (!s->config.many)
-        hold(t, qn_models_take_loaded(s, 0));
+        hold_first(t);
     t->next = s->turns;
     if (s->turns)
         s->turns->before = t;

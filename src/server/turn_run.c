@@ -289,7 +289,9 @@ static bool has_place(const qn_turn *t)
     const qn_slot *slot = t->slot;
     size_t n = (size_t)t->call.n;
     uint64_t kv =
-        qn_turn_is_embedding(t) ? t->kv : n * qn_turn_answer_bytes(slot, &t->call.requests[t->begun]);
+        qn_turn_is_embedding(t)
+            ? t->kv
+            : n * qn_turn_answer_bytes(slot, &t->call.requests[t->begun]);
     return !slot->rows || (slot->rows + n <= (size_t)slot->plan.parallel &&
                            kv <= slot->plan.kv_budget - slot->kv_used);
 }

@@ -276,6 +276,43 @@ static void test_a_flush_removes_the_files(void **state)
     quern_model_free(m);
 }
 
+/* Also without a model. */
+static void test_a_folder_that_nobody_uses_is_flushed(void **state)
+{
+    (void)state;
+    quern_options options = with_disk();
+    size_t entries = 7, kept;
+    uint64_t bytes = 7, size;
+    char other[512];
+    check_quern(
+        quern_prefix_flush("/nowhere/at/all", &entries, &bytes, &error));
+    assert_int_equal(entries, 0);
+    assert_int_equal(bytes, 0);
+    live(&options, 2);
+    /* What is no file of these stays. */
+    snprintf(other, sizeof other, "%s/mine", folder);
+    FILE *file = fopen(other, "w");
+    assert_non_null(file);
+    fclose(file);
+    quern_model *m = load(&options);
+    assert_int_equal(quern_prefix_flush(folder, &kept, &size, &error),
+                     QUERN_E_ARG);
+    assert_non_null(strstr(error.message, "another process"));
+    assert_int_equal(stats_of(m).disk_entries, 2);
+    size = stats_of(m).disk_bytes;
+    quern_model_free(m);
+    check_quern(quern_prefix_flush(folder, &entries, &bytes, &error));
+    assert_int_equal(entries, 2);
+    assert_int_equal(bytes, size);
+    assert_int_equal(files(NULL), 1);
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(chmod(folder, 0750), 0);
+    assert_int_equal(quern_prefix_flush(folder, NULL, NULL, &error),
+                     QUERN_E_ARG);
+    assert_int_equal(chmod(folder, 0700), 0);
+    check_quern(quern_prefix_flush(folder, NULL, NULL, &error));
+}
+
 static void test_the_folder_is_for_one_process_of_its_owner(void **state)
 {
     (void)state;
@@ -368,6 +405,7 @@ int main(void)
         test_of(test_what_another_profile_computed_is_a_miss),
         test_of(test_the_least_recently_used_go),
         test_of(test_a_flush_removes_the_files),
+        test_of(test_a_folder_that_nobody_uses_is_flushed),
         test_of(test_the_folder_is_for_one_process_of_its_owner),
         test_of(test_rests_of_a_killed_process_go),
         test_of(test_memory_may_run_out),
