@@ -23,6 +23,16 @@ static bool is_text(const qn_json *value, const char *text)
            qn_str_is(value->text, text);
 }
 
+/* What is said in a part beside its text reaches nobody. */
+static const qn_field part_rows[] = {
+    QN_FIELD_BY("type", QN_STRING, NULL, qn_take_nothing),
+    QN_FIELD_BY("text", QN_STRING, NULL, qn_take_nothing),
+    QN_FIELD_BY("refusal", QN_STRING, NULL, qn_take_nothing),
+};
+
+static const qn_table part_table = {
+    part_rows, sizeof part_rows / sizeof *part_rows, NULL, NULL};
+
 static bool part_shape(qn_reading *r, const qn_json *part)
 {
     if (!qn_check_type(r, part, QN_OBJECT))
@@ -30,11 +40,11 @@ static bool part_shape(qn_reading *r, const qn_json *part)
     const qn_json *type = qn_field_typed(r, part, "type", QN_STRING);
     if (!type)
         return false;
-    if (is_text(type, "text"))
-        return qn_field_typed(r, part, "text", QN_STRING) != NULL;
-    if (is_text(type, "refusal"))
-        return qn_field_typed(r, part, "refusal", QN_STRING) != NULL;
-    return true;
+    bool text = is_text(type, "text");
+    if (!text && !is_text(type, "refusal"))
+        return true; /* refused by its type */
+    return qn_field_typed(r, part, text ? "text" : "refusal", QN_STRING) &&
+           qn_fields_known(r, part, &part_table, 1);
 }
 
 /* Runs a step over the elements of an array. */

@@ -412,6 +412,11 @@ static void test_null_and_empty_lists_count_as_absent(void **state)
     qn_api_call_free(&call);
 }
 
+/* A message with a part of text that says more. */
+#define PART(more)                                                             \
+    MESSAGES("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"    \
+             "\"x\"" more "}]}")
+
 static void test_fields_without_effect_are_listed(void **state)
 {
     (void)state;
@@ -422,6 +427,10 @@ static void test_fields_without_effect_are_listed(void **state)
                      "\"stream_options\":{\"x\":1}"));
     assert_string_equal(call.ignored.data,
                         "novelty,a??b??c,stream_options.x,store,id_slot");
+    qn_api_call_free(&call);
+    parse_good(&call, chat, &plain_server, PART(",\"cache_control\":{}"));
+    assert_string_equal(call.ignored.data,
+                        "messages[0].content[0].cache_control");
     qn_api_call_free(&call);
     qn_buf body = QN_BUF_INIT;
     qn_buf_add_text(&body, "{\"messages\":[" USER "]");
@@ -436,6 +445,8 @@ static void test_fields_without_effect_are_listed(void **state)
         {FIELD("\"novelty\":1"), QN_API_UNKNOWN_FIELD, "novelty"},
         {FIELD("\"stream\":true,\"stream_options\":{\"x\":1}"),
          QN_API_UNKNOWN_FIELD, "stream_options.x"},
+        {PART(",\"cache_control\":{}"), QN_API_UNKNOWN_FIELD,
+         "messages[0].content[0].cache_control"},
     };
     check_bad_bodies(chat, &strict_server, BAD(rows));
 }
