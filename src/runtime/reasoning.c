@@ -125,6 +125,8 @@ static qn_status take_harmony(qn_router *r, int32_t id, bool *silent)
     if (id == m->open || id == m->start || id == m->close) {
         if (id != m->open || r->span != QN_SPAN_HEADER)
             qn_buf_clear(&r->header);
+        else if (r->header.size)
+            qn_buf_add_text(&r->header, "<|channel|>"); /* behind the role */
         r->channel = r->header.size;
         r->span = QN_SPAN_HEADER;
     } else if (id == m->message) {
@@ -137,7 +139,7 @@ static qn_status take_harmony(qn_router *r, int32_t id, bool *silent)
     } else {
         *silent = false;
     }
-    return QN_OK;
+    return qn_buf_status(&r->header);
 }
 
 qn_status qn_router_take(qn_router *r, int32_t id, bool *silent)
