@@ -357,6 +357,7 @@ static void test_pythonic(void **state)
     check(f, "<|tool_call_start|>[get_weather(\"Paris\")]<|tool_call_end|>",
           "<|tool_call_start|>[get_weather(\"Paris\")]<|tool_call_end|>", 1);
     check(f, "<|tool_call_start|>[x(a=1)]", "<|tool_call_start|>[x(a=1)]", 1);
+    check(f, "<|tool_call_start|>[now()  3]", "[now({})]  3]", 0);
 }
 
 static void test_kimi_k2(void **state)

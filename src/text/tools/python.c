@@ -350,15 +350,15 @@ static qn_step between(qn_tool_parser *p)
 {
     size_t before = p->pos;
     int c = peek(p);
-    if (c < 0)
-        return QN_STEP_MORE;
     if (c == ']') {
         take(p, DONE);
         qn_tool_settle(p);
         return QN_STEP_ON;
     }
     size_t behind = p->pos + 1;
-    p->pos = before;
+    p->pos = before; /* white space before something else is its */
+    if (c < 0)
+        return QN_STEP_MORE;
     if (c != ',')
         return QN_STEP_OVER;
     qn_tool_try(p);
