@@ -27,16 +27,16 @@ sys.path.insert(0, os.path.join(ROOT, "tests/run_cases/server"))
 from client import Connection, Fault, ask, chat, get, request_bytes  # noqa
 from client import wait_at_rest  # noqa
 
-TINY = os.path.join(ROOT, "tests/vectors/cases/fixtures/models/tiny")
+MODELS = os.path.join(ROOT, "tests/vectors/cases/fixtures/models")
 CONNECTIONS, REQUESTS = (256, 2000) if FULL else (24, 200)
 KINDS = 200
 
 
-def roomy_model():
-    """The tiny model with a context for the longest prompt."""
-    folder = os.path.join(SCRATCH, "roomy")
+def roomy_model(of="tiny"):
+    """A tiny model with a context for the longest prompt."""
+    folder = os.path.join(SCRATCH, f"roomy-{of}")
     if not os.path.exists(folder):
-        shutil.copytree(TINY, folder)
+        shutil.copytree(os.path.join(MODELS, of), folder)
         name = os.path.join(folder, "config.json")
         with open(name, encoding="utf-8") as file:
             config = json.load(file)
@@ -47,10 +47,10 @@ def roomy_model():
 
 
 class Server:
-    def __init__(self, *flags):
+    def __init__(self, *flags, of="tiny"):
         reader, writer = os.pipe()
         self.process = subprocess.Popen(
-            [QUERN, "serve", roomy_model(), "--port", "0", "--ready-fd", str(writer),
+            [QUERN, "serve", roomy_model(of), "--port", "0", "--ready-fd", str(writer),
              "--log-level", "warn", "--max-queue", "1000", *flags],
             pass_fds=[writer], stdin=subprocess.DEVNULL)
         os.close(writer)
@@ -86,6 +86,8 @@ def request_of(k):
         more.update(presence_penalty=1.5, frequency_penalty=0.5)
     if k % 7 == 5:
         more.update(logit_bias={"97": -100, "98": 5}, top_k=20)
+    if k % 7 == 6:
+        more.update(repetition_penalty=1.3)
     if k % 11 == 6:
         more.update(min_tokens=4, top_p=0.8)
     return chat(text, r.randint(4, 24), stream=k % 2 == 1, **more)
@@ -167,7 +169,7 @@ def be_bad(port, stop, seed):
 
 # ---- the test ----
 
-def together(server, expected, order):
+def together(server, expected, order, connections=CONNECTIONS, bad=None):
     lock, faults = threading.Lock(), []
     left = list(order)
 
@@ -187,9 +189,9 @@ def together(server, expected, order):
                                   f"{expected[k][:300]}")
     stop = threading.Event()
     bad = [threading.Thread(target=be_bad, args=(server.port, stop, i))
-           for i in range(CONNECTIONS // 8)]
+           for i in range(connections // 8 if bad is None else bad)]
     good = [threading.Thread(target=work)
-            for _ in range(CONNECTIONS - len(bad))]
+            for _ in range(connections - len(bad))]
     for thread in bad + good:
         thread.start()
     for thread in good:
@@ -277,16 +279,50 @@ def end_under_load(expected):
     return not faults
 
 
-def main():
-    kinds = range(KINDS)
-    order = [i % KINDS for i in range(REQUESTS)]
-    random.Random(1).shuffle(order)
-    first = Server("--prefix-cache", "0", "--parallel", "1")
-    expected = alone(first, kinds)
-    first.end()
+def expect(server, kinds):
+    expected = alone(server, kinds)
+    server.end()
     for k, text in expected.items():
         if not text.startswith(("[", "{")):
             raise Fault(f"request {k} alone: {text}")
+    return expected
+
+
+def eight_at_a_time():
+    """Each request has the bytes that it has alone, without a cache and without
+    guesses: eight at a time in another order, twice, with prompts that are kept
+    and guesses, of n-grams and of a small model, also where keys and values are
+    packed and where caches can't go back."""
+    kinds, faults = range(KINDS), []
+    for of, flags, guesses in (
+            ("tiny_h64", ["--kv", "affine8"],
+             ["--draft-model", roomy_model("tiny_h64"), "--num-draft", "3"]),
+            ("tiny_h64", ["--kv", "turbo:k8v3"], ["--ngram"]),
+            ("tiny", ["--max-kv-size", "64"], ["--ngram"])):
+        expected = expect(Server(*flags, "--prefix-cache", "0", "--parallel",
+                                 "1", of=of), kinds)
+        server = Server(*flags, *guesses, "--prefix-cache", "16M",
+                        "--spec-max-rows", "8", of=of)
+        order = list(kinds) * 2
+        random.Random(2).shuffle(order)
+        faults += [f"{flags}: {fault}" for fault in
+                   together(server, expected, order, 8, 0)]
+        m = numbers(server)
+        for name in ("quern_cached_tokens_total", "quern_spec_drafted_total",
+                     "quern_spec_accepted_total"):
+            if m[name] < 100:
+                faults.append(f"{flags}: {name} is {m[name]}")
+        server.end()
+    return faults
+
+
+def main():
+    kinds = range(KINDS)
+    faults = eight_at_a_time()
+    order = [i % KINDS for i in range(REQUESTS)]
+    random.Random(1).shuffle(order)
+    first = Server("--prefix-cache", "0", "--parallel", "1")
+    expected = expect(first, kinds)
     server = Server("--prefix-cache", "256K", "--ngram", "--max-connections",
                     "2000")
     # What is allocated once is there before the first look.
@@ -295,7 +331,7 @@ def main():
     flush(server)
     time.sleep(0.2)
     before = server.resident()
-    faults = warm + together(server, expected, order)
+    faults += warm + together(server, expected, order)
     for fault in faults[:5]:
         print(fault)
     wait_at_rest(server.port, 60)
