@@ -1042,6 +1042,9 @@ typedef struct quern_eval_options {
 } quern_eval_options;
 
 void quern_eval_options_init(quern_eval_options *options);
+/* Names of the numbers that are found out, ended by NULL; NULL: there is no
+ * such task.  They are not made where logits are saved. */
+const char *const *quern_eval_metrics(const char *task);
 /* *report: {"task", "metrics": {NAME: VALUE}, "counts": {...}, "seconds",
  * "digest" (the model's)}, which the caller frees (quern_free).  A bad line of
  * data is QUERN_E_FORMAT with its number; another vocabulary QUERN_E_MISMATCH.

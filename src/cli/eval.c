@@ -82,16 +82,38 @@ static int check_all(const qn_cli *cli, const qn_json *metrics)
     return code;
 }
 
-/* Before an hour of work, not behind it. */
-static qn_status check_syntax(const qn_cli *cli)
+static qn_status check_name(const qn_cli *cli, const char *text)
 {
     char name[64];
     double value;
+    qn_buf all = QN_BUF_INIT;
+    const qn_arg *flag = cli->args.flag;
+    const char *const *known = quern_eval_metrics(flag[QN_FLAG_TASK].text);
+    qn_status status = read_threshold(text, name, &value);
+    if (status)
+        return status;
+    if (flag[QN_FLAG_SAVE_LOGITS].given)
+        return qn_fail(QN_E_ARG, "'%s': --save-logits makes no metrics", text);
+    bool found = !known; /* the task is refused anyway */
+    for (size_t i = 0; known && known[i]; i++) {
+        found = found || !strcmp(known[i], name);
+        qn_buf_printf(&all, "%s%s", i ? ", " : "", known[i]);
+    }
+    if (!found)
+        status = qn_fail(QN_E_ARG, "'%s': the metrics of %s are %s", text,
+                         flag[QN_FLAG_TASK].text, qn_buf_str(&all).data);
+    qn_buf_free(&all);
+    return status;
+}
+
+/* Before an hour of work, not behind it. */
+static qn_status check_thresholds(const qn_cli *cli)
+{
     qn_status status = QN_OK;
     for (int k = 0; k < 2; k++) {
         const qn_arg *list = &cli->args.flag[k ? QN_FLAG_MAX : QN_FLAG_MIN];
         for (size_t i = 0; i < list->list_count && !status; i++)
-            status = read_threshold(list->list[i], name, &value);
+            status = check_name(cli, list->list[i]);
     }
     return status;
 }
@@ -253,7 +275,7 @@ int qn_cli_eval(qn_cli *cli)
     else if (flag[QN_FLAG_STRIDE].origin == QN_FROM_FLAG && !has_windows(flag))
         status = qn_fail(QN_E_ARG, "--stride is for perplexity and kl");
     if (!status)
-        status = check_syntax(cli);
+        status = check_thresholds(cli);
     if (!status)
         status = qn_cli_check_output(cli, QN_FLAG_SAVE_LOGITS);
     if (!status)

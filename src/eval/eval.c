@@ -587,12 +587,24 @@ static const struct {
     const char *name;
     bool computes;
     void (*run)(eval *e);
+    const char *metrics[4];
 } tasks[] = {
-    {"perplexity", true, run_perplexity},
-    {"kl", true, run_kl},
-    {"choice", true, run_choice},
-    {"tokenizer", false, run_tokenizer},
+    {"perplexity",
+     true,
+     run_perplexity,
+     {"perplexity", "perplexity_error", "loss"}},
+    {"kl", true, run_kl, {"kl", "kl_p99", "top1"}},
+    {"choice", true, run_choice, {"accuracy", "accuracy_error"}},
+    {"tokenizer", false, run_tokenizer, {"equal"}},
 };
+
+const char *const *quern_eval_metrics(const char *task)
+{
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (!strcmp(tasks[i].name, task))
+            return tasks[i].metrics;
+    return NULL;
+}
 
 void quern_eval_options_init(quern_eval_options *o)
 {

@@ -317,8 +317,10 @@ qn_status qn_cache_list(qn_arena *arena, quern_cached **out, size_t *count,
 {
     char **names = NULL;
     size_t name_count = 0, room = 0, used = 0;
-    qn_status status =
-        qn_cache_names(arena, &names, &name_count, hub->root, "models--");
+    qn_status status = qn_hub_check_root(hub);
+    if (!status)
+        status =
+            qn_cache_names(arena, &names, &name_count, hub->root, "models--");
     if (status)
         return status;
     char ***commits = qn_arena_alloc(arena, (name_count + 1) * sizeof *commits);

@@ -5,9 +5,11 @@
 #include "base/file.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 static const char *variable(const char *name)
 {
@@ -35,6 +37,19 @@ static qn_status find_root(qn_hub *hub)
         root = variable("HF_HUB_CACHE");
     hub->root = root ? qn_strdup(root) : below_home("hub");
     return hub->root ? QN_OK : QN_E_NOMEM;
+}
+
+qn_status qn_hub_check_root(const qn_hub *hub)
+{
+    struct stat info;
+    bool there = !stat(hub->root, &info);
+    if (there ? S_ISDIR(info.st_mode) : errno != ENOTDIR)
+        return QN_OK;
+    const char *name = variable("QUERN_CACHE")    ? "QUERN_CACHE"
+                       : variable("HF_HUB_CACHE") ? "HF_HUB_CACHE"
+                                                  : "HF_HOME";
+    return qn_fail(QN_E_ARG, "%s: the model cache %s is no folder", name,
+                   hub->root);
 }
 
 static qn_status find_endpoint(qn_hub *hub)

@@ -36,6 +36,9 @@ qn_status qn_hub_open(qn_hub *hub);
 /* Finds endpoint and token, too.  QN_E_ARG when a variable can't be used. */
 qn_status qn_hub_open_network(qn_hub *hub);
 void qn_hub_close(qn_hub *hub);
+/* Whether the cache can be one: what is not there yet is an empty one, and what
+ * is no folder is QN_E_ARG with the variable that names it. */
+qn_status qn_hub_check_root(const qn_hub *hub);
 
 /* ---- texts ---- */
 

@@ -231,6 +231,8 @@ qn_status qn_hub_resolve(char **path, const qn_hub *hub, const char *text)
     char *repo = NULL, *found = NULL;
     qn_status status = qn_ref_parse(&ref, text);
     if (!status)
+        status = qn_hub_check_root(hub);
+    if (!status)
         status = find_repo(&repo, hub->root, ref.id);
     if (!status)
         status = open_repo(&found, repo, &ref, text);

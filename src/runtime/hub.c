@@ -121,6 +121,8 @@ quern_status quern_cache_gc(quern_gc_list *list,
     *list = (quern_gc_list){0};
     qn_status status = begin(&hub, &arena);
     if (!status)
+        status = qn_hub_check_root(&hub);
+    if (!status)
         status = qn_cache_gc(arena, &items, &list->count, &hub, options);
     list->items = items;
     list->owned = arena;
@@ -192,6 +194,8 @@ quern_status quern_get(quern_get_result *result, const char *ref,
     qn_status status = check_get(options);
     if (!status)
         status = begin(&hub, &arena);
+    if (!status && !options->dir)
+        status = qn_hub_check_root(&hub);
     if (!status)
         status = qn_hub_open_network(&hub);
     if (!status)

@@ -238,6 +238,20 @@ check "and is no error" code_is 0
 run env QUERN_CACHE=/nowhere "$quern" list --json
 check "in JSON, no models" json "d['models'] == []"
 
+# What is no folder is no cache, and no empty one either; paths need none.
+printf x >"$scratch/file"
+for at in "$scratch/file" "$scratch/file/below"; do
+    for words in "list" "gc" "show acme/one" "run acme/one x" "get acme/one" \
+        "bench acme/one" "serve acme/one --port 0" "fit acme/one"; do
+        # shellcheck disable=SC2086
+        run env QUERN_CACHE="$at" "$quern" $words
+        check "$words: a cache that is no folder" code_is 2
+        check "$words: and which" err_has "QUERN_CACHE: the model cache $at is"
+    done
+done
+run env QUERN_CACHE="$scratch/file" "$quern" show "$tiny"
+check "a path needs no cache" code_is 0
+
 # ---- gc ----
 
 mkdir -p "$QUERN_CACHE/models--acme--one/blobs"

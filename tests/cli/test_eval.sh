@@ -39,8 +39,15 @@ q eval "$tiny" --task perplexity --data "$scratch/text" --min loss=1
 check "a threshold that is kept" code_is 0
 fails 2 "expected NAME=VALUE" eval "$tiny" --task perplexity \
     --data "$scratch/text" --max perplexity
-q eval "$tiny" --task perplexity --data "$scratch/text" --max nothing=1
-check "a metric that is not there" code_is 2
+# Told before there is work: the model is not even looked for.
+for task in perplexity kl choice tokenizer; do
+    q eval /nowhere --task $task --data "$scratch/text" --min nothing=1
+    check "$task: a metric that is not there" code_is 2
+    check "$task: and which ones are" err_has "the metrics of $task are "
+done
+q eval /nowhere --task kl --data "$scratch/text" --save-logits "$scratch/l" \
+    --max kl=1
+check "saving makes no metrics" code_is 2
 
 q eval "$tiny" --task kl --ref "$tiny" --data "$scratch/text" --json
 check "a model does not differ from itself" json "d['metrics']['kl'] == 0 and
