@@ -1,9 +1,7 @@
 #!/bin/sh
-# Each field of each route, and what it does: see fields.py.
+# Each field of each route: see fields.py.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${BUILD_DIR:-$root/build}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-python3 -B "$root/tests/server/fields.py" \
-    "${QUERN_TEST:-$build/quern-test}" "$root" "$scratch"
+exec python3 -B "$root/tests/server/fields.py" \
+    "${QUERN_TEST:-$build/quern-test}" "$root"
