@@ -675,6 +675,41 @@ def signals():
         c.close()
 
 
+@test()
+def while_it_loads():
+    """The address is there first; the model comes when the gate opens."""
+    for ends in (False, True):
+        gate = path(f"gate-{ends}")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with Server(model=scripted("x", load_gate=gate), program=QUERN_TEST,
+                    wait=False, port=port) as s:
+            s.port, until = port, time.monotonic() + 60
+            while True:
+                try:
+                    a = s.ask(get("/health"))
+                    break
+                except ConnectionError:
+                    need(time.monotonic() < until, "nobody listens")
+                    time.sleep(0.01)
+            need(a.status == 503 and a.json()["status"] == "loading" and
+                 0 <= a.json()["progress"] <= 1, a.body)
+            for request in (chat(), get("/v1/models"), get("/metrics")):
+                a = s.ask(request)
+                need(a.status == 503 and code_of(a) == "loading" and
+                     a.header("retry-after"), a.body)
+            if ends:
+                s.process.terminate()
+                s.wait_for("shutting down")
+            with open(gate, "wb"):
+                pass
+            if ends:
+                s.end(how=None)
+            else:
+                s.wait()
+                need(s.status(chat()) == 200, "when it is loaded")
+
+
 @test("ready-fd", "port", "json", "check", "print-config", "force",
       "auto-fit")
 def starting_and_not():

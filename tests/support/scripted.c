@@ -7,7 +7,9 @@
 #include "model/family.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 
+#include <stdio.h>
 #include <time.h>
 
 enum { NOTHING = -100 };
@@ -15,7 +17,8 @@ enum { NOTHING = -100 };
 /* config->extra */
 typedef struct script {
     int fail_at, delay_ms, prefill_us;
-    bool prefer; /* all of `ids` at every step, the first one ahead */
+    bool prefer;    /* all of `ids` at every step, the first one ahead */
+    char gate[512]; /* loading waits until this file is there; "": for none */
     int32_t end, vocab;
     int32_t count, ids[];
 } script;
@@ -56,11 +59,24 @@ static void configure(qn_config *c, qn_source *s)
     qn_read_int(s, &x->fail_at, "fail_at", NULL, 0, 1 << 30);
     qn_read_int(s, &x->delay_ms, "delay_ms", NULL, 0, 60000);
     qn_read_int(s, &x->prefill_us, "prefill_us", NULL, 0, 1000000);
+    qn_str gate;
+    if (qn_json_as_str(qn_source_json(s, "load_gate"), &gate))
+        snprintf(x->gate, sizeof x->gate, "%.*s", (int)gate.size, gate.data);
+}
+
+static void wait_us(int64_t us)
+{
+    struct timespec t = {us / 1000000, (long)(us % 1000000) * 1000};
+    while (us > 0 && nanosleep(&t, &t))
+        ;
 }
 
 static qn_status load(void **out, qn_loader *l)
 {
+    const script *x = l->config->extra;
     qn_loader_ignore(l, "script.weight");
+    for (int i = 0; *x->gate && i < 6000 && !qn_path_exists(x->gate); i++)
+        wait_us(10000);
     *out = l->config->extra;
     return QN_OK;
 }
@@ -69,13 +85,6 @@ static qn_status load(void **out, qn_loader *l)
 static void free_state(void *state)
 {
     (void)state;
-}
-
-static void wait_us(int64_t us)
-{
-    struct timespec t = {us / 1000000, (long)(us % 1000000) * 1000};
-    while (us > 0 && nanosleep(&t, &t))
-        ;
 }
 
 /* The logits of output token n. */
