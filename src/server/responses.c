@@ -225,6 +225,9 @@ static bool parse(qn_api_call *call, qn_str body, const qn_api_server *server,
                             "this field is only allowed when \"include\" has "
                             "\"message.output_text.logprobs\"");
     }
+    /* Clients say so with an empty list, too, and no call is what they get. */
+    if (!call->tools.list && call->tools.choice <= QN_CHOICE_AUTO)
+        call->tools.choice = QN_CHOICE_UNSAID;
     return qn_tools_check(&r) && qn_call_check(&r);
 }
 
