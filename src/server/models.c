@@ -639,11 +639,13 @@ int qn_models_idle(qn_server *s, double now)
 {
     qn_models *m = &s->models;
     double first = INFINITY;
-    for (size_t i = 0; i < m->count && s->config.many; i++)
+    if (!s->config.many || m->busy)
+        return -1;
+    for (size_t i = 0; i < m->count; i++)
         if (m->slots[i].state == QN_SLOT_LOADED && !m->slots[i].users &&
             m->slots[i].until < first)
             first = m->slots[i].until;
-    if (first == INFINITY || m->busy)
+    if (first == INFINITY)
         return -1;
     if (first <= now)
         wake(s);

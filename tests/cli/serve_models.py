@@ -9,6 +9,7 @@ used there is room for one.
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -399,6 +400,85 @@ def what_can_never_fit_says_so():
         need(a.status == 200 and not a.json()["fits"], a.body)
     run("--model", f"a={TINY}", "--prefix-cache", "1000T", "--port", "0",
         code=5)
+
+
+@test()
+def loads_leave_nothing_behind():
+    sanitized = any(k.endswith("SAN_OPTIONS") for k in os.environ) or \
+        "/asan" in QUERN or "/tsan" in QUERN
+    with Many("--model", f"a={TINY}", "--model", f"b={TINY}",
+              *scarce(0.55)) as s:
+        def rounds(n):
+            for i in range(n):
+                need(s.status(chat(model="ab"[i % 2])) == 200, i)
+            for name in "ab":
+                s.unload(name)
+            s.ask(post("/v1/cache/flush"))
+            return metric(s, "quern_resident_bytes")
+        before = rounds(10)
+        after = rounds(40)
+        need(sanitized or after < before + (4 << 20), (before, after))
+
+
+@test()
+def many_clients_of_many_models():
+    """Whatever comes and goes, answers are those of a model alone."""
+    names = {"a": "tiny", "b": "tiny_q4", "c": "tiny_h64"}
+    prompts = ["tell me", "go on " * 5]
+    flags = [f"--model={n}={os.path.join(MODELS, m)}"
+             for n, m in names.items()]
+
+    def request(name, prompt, stream):
+        return chat(prompt, model=name, max_tokens=12, stream=stream)
+
+    def text_of(answer):
+        if not answer.events:
+            return words(answer)
+        return "".join(json.loads(e[1])["choices"][0]["delta"].get(
+            "content") or "" for e in answer.events[:-1])
+    alone = {}
+    with Many(*flags) as s:
+        for name in names:
+            for prompt in prompts:
+                alone[name, prompt] = words(s.ask(request(name, prompt,
+                                                          False)))
+    faults, done = [], []
+
+    def client(s, number):
+        draw = random.Random(number)
+        for _ in range(12):
+            name, prompt = draw.choice("abc"), draw.choice(prompts)
+            kind = draw.randrange(8)
+            try:
+                if kind == 0:
+                    need(s.load(name).status == 200, "load")
+                elif kind == 1:
+                    need(s.unload(name).status in (200, 409), "unload")
+                elif kind == 2:
+                    c = Connection(s.port, 60)
+                    c.send(request_bytes(s.port, request(name, prompt, True)))
+                    c.close()
+                elif kind == 3:
+                    need(s.status(post("/v1/cache/flush")) == 200, "flush")
+                else:
+                    a = s.ask(request(name, prompt, kind == 4))
+                    need(a.status == 200, (a.status, a.body))
+                    need(text_of(a) == alone[name, prompt], a.body)
+                    done.append(name)
+            except Exception as error:  # pylint: disable=broad-except
+                faults.append(f"{kind} {name}: {error}")
+    with Many(*flags, *scarce(0.4), "--max-queue", "100") as s:
+        threads = [threading.Thread(target=client, args=(s, i))
+                   for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        need(not faults, faults[:3])
+        wait_at_rest(s.port, 30)
+        need(sum(v == "loaded" for v in s.states().values()) <= 2, s.states())
+        need(sum(s.metric("ttft_seconds_count", n) for n in names) >=
+             len(done) > 30, done)
 
 
 # ---- time ----

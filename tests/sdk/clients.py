@@ -351,6 +351,59 @@ def pages(talk, _tiny):
         check_page(name, talk)
 
 
+# ---- several models ----
+
+@test
+def several_models(_talk, _tiny):
+    with tempfile.TemporaryDirectory() as folder:
+        fable = scripted(ROOT, os.path.join(folder, "fable"), "A fox")
+        with Server(QUERN, None, "--model", f"tiny={TINY}", "--model",
+                    f"fable={fable}", "--alias", "gpt-4o=fable", "--pooling",
+                    "mean", "--api-key", "key") as s:
+            c, a = s.openai(), s.anthropic()
+            assert [m.id for m in c.models.list()] == ["tiny", "fable"]
+            assert c.models.retrieve("gpt-4o").state == "unloaded"
+            for name in ("fable", "gpt-4o"):
+                r = c.chat.completions.create(model=name, messages=ASK)
+                assert (r.model, r.choices[0].message.content) == \
+                    ("fable", "A fox"), r
+            text = "".join(
+                chunk.choices[0].delta.content or ""
+                for chunk in c.chat.completions.create(
+                    model="fable", messages=ASK, stream=True))
+            assert text == "A fox", text
+            assert len(c.embeddings.create(
+                model="tiny", input=["a", "b"]).data) == 2
+            r = a.messages.create(model="fable", max_tokens=20, messages=ASK)
+            assert (r.model, r.content[0].text) == ("fable", "A fox"), r
+            first = c.responses.create(model="tiny", input="x",
+                                       max_output_tokens=16)
+            # A conversation may go on with another model.
+            second = c.responses.create(model="fable", input="y",
+                                        previous_response_id=first.id)
+            assert second.output_text == "A fox", second
+            for call in (
+                    lambda: c.chat.completions.create(model="x", messages=ASK),
+                    lambda: c.models.retrieve("x")):
+                error = raises(openai.NotFoundError, call, "model_not_found",
+                               "model")
+                assert "'tiny', 'fable'" in str(error), error
+            raises(anthropic.NotFoundError, lambda: a.messages.create(
+                model="x", max_tokens=1, messages=ASK))
+            # Keys of flags are not an administrator's.
+            raises(openai.PermissionDeniedError, lambda: c.post(
+                "/models/unload", body={"model": "tiny"}, cast_to=object),
+                "admin_required")
+            assert c.models.retrieve("tiny").state == "loaded"
+            r = c.chat.completions.create(model="tiny", messages=ASK,
+                                          max_tokens=1,
+                                          extra_body={"keep_alive": 0})
+            until = time.monotonic() + 30
+            while c.models.retrieve("tiny").state != "unloaded":
+                assert time.monotonic() < until
+                time.sleep(0.01)
+
+
 # ---- all ----
 
 def main():

@@ -47,8 +47,8 @@ class Server:
     def __init__(self, program, model, *flags):
         reader, writer = os.pipe()
         self.process = subprocess.Popen(
-            [program, "serve", model, "--port", "0", "--ready-fd", str(writer),
-             "-q", *flags], pass_fds=[writer], stdin=subprocess.DEVNULL)
+            [program, "serve", *([model] if model else []), "--port", "0",
+             "--ready-fd", str(writer), "-q", *flags], pass_fds=[writer], stdin=subprocess.DEVNULL)
         os.close(writer)
         with os.fdopen(reader) as pipe:
             self.url = f"http://127.0.0.1:{int(pipe.read())}"
