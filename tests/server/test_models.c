@@ -172,8 +172,8 @@ static void on_ready(qn_waiter *w, const qn_api_error *error)
 
 static void ask(caller *c, int model)
 {
-    *c = (caller){.slot = &server.models.slots[model],
-                  .waiter.ready = on_ready};
+    *c =
+        (caller){.slot = &server.models.slots[model], .waiter.ready = on_ready};
     c->has = qn_models_take(&server, c->slot, &c->waiter);
 }
 
@@ -208,8 +208,7 @@ static void test_names_and_aliases(void **state)
     qn_slot *slots = server.models.slots;
     until(has_started);
     assert_ptr_equal(qn_models_find(&server, "a", true, &error), &slots[0]);
-    assert_ptr_equal(qn_models_find(&server, "alias", true, &error),
-                     &slots[1]);
+    assert_ptr_equal(qn_models_find(&server, "alias", true, &error), &slots[1]);
     assert_null(qn_models_find(&server, "x", true, &error));
     assert_int_equal(error.code, QN_API_MODEL_NOT_FOUND);
     assert_non_null(strstr(error.message, "'a', 'b', 'c'"));
