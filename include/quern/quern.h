@@ -333,6 +333,11 @@ typedef struct quern_options {
     bool lenient_weights;
     /* Text of messages may spell special tokens. */
     bool trust_content;
+    /* "f32", "f16" or "bf16": packed matrices of a GGUF file become floats,
+     * rounded to this type, when they are loaded (and are then held in the type
+     * of activations); NULL: they stay packed.  QUERN_E_UNSUPPORTED for a model
+     * directory. */
+    const char *gguf_dequant;
     /* "mlx-lm": what that program computes otherwise than the models' authors
      * is computed as there (Gemma 1 and 2, MiniCPM, longrope); NULL: as the
      * authors do.  What was saved or kept under one does not serve under the

@@ -115,6 +115,7 @@ static quern_status ask(view *v, const char *ref, quern_error *error)
     quern_options_init(&options);
     options.headers_only = true;
     options.compat = flag[QN_FLAG_COMPAT].text;
+    options.gguf_dequant = flag[QN_FLAG_GGUF_DEQUANT].text;
     quern_fit_options o = {.machine = &v->machine};
     o.parallel = (int)flag[QN_FLAG_FIT_PARALLEL].whole;
     o.kv = flag[QN_FLAG_FIT_KV].text;
@@ -393,6 +394,8 @@ int qn_cli_fit(qn_cli *cli)
     if (!status && ctx->given)
         status =
             qn_args_counts("ctx", ctx->text, 1, 1 << 30, &v.ctx, &v.ctx_count);
+    if (!status)
+        status = qn_cli_check_devices(cli->args.flag);
     if (!status)
         status = set_machine(&v);
     int code = status ? qn_cli_fail_status(cli, status, NULL) : run(&v);

@@ -48,6 +48,25 @@ static qn_status check_backend(const qn_arg *arg)
     return QN_OK;
 }
 
+qn_status qn_cli_check_devices(const qn_arg *flag)
+{
+    const qn_arg *device = &flag[QN_FLAG_DEVICE];
+    const qn_arg *parallel = &flag[QN_FLAG_TENSOR_PARALLEL];
+    if (device->given && device->whole > 0)
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "--device %lld: this build has no CUDA kernels, so there "
+            "is device 0 alone",
+            (long long)device->whole);
+    if (parallel->given && parallel->whole > 1)
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "--tensor-parallel %lld: this build has no CUDA kernels, "
+            "so there is one device",
+            (long long)parallel->whole);
+    return QN_OK;
+}
+
 void qn_cli_count_threads(qn_cli *cli)
 {
     const qn_arg *arg = &cli->args.flag[QN_FLAG_THREADS];
@@ -118,6 +137,9 @@ static void set_options(quern_options *options, const qn_cli *cli)
         flag[QN_FLAG_MAX_KV].given ? flag[QN_FLAG_MAX_KV].whole : 0;
     options->ctx = flag[QN_FLAG_CTX].given ? flag[QN_FLAG_CTX].whole : 0;
     options->lenient_weights = flag[QN_FLAG_LENIENT].on;
+    options->gguf_dequant = flag[QN_FLAG_GGUF_DEQUANT].given
+                                ? flag[QN_FLAG_GGUF_DEQUANT].text
+                                : NULL;
     options->compat =
         flag[QN_FLAG_COMPAT].given ? flag[QN_FLAG_COMPAT].text : NULL;
     options->force = flag[QN_FLAG_FORCE].on;
@@ -184,6 +206,8 @@ quern_status qn_cli_open(qn_cli *cli, const char *given, quern_model **out,
     quern_options options;
     quern_options_init(&options);
     qn_status status = check_backend(&flag[QN_FLAG_BACKEND]);
+    if (!status)
+        status = qn_cli_check_devices(flag);
     if (!status)
         status = read_template(&flag[QN_FLAG_CHAT_TEMPLATE],
                                &options.chat_template, &template);

@@ -96,6 +96,9 @@ typedef struct qn_config {
     int32_t end_ids[QN_MAX_END_IDS];
     int end_count;
     qn_quant_table quant;
+    /* Packed matrices of a GGUF file become floats, rounded to "f32", "f16" or
+     * "bf16"; NULL: they stay packed.  Borrowed. */
+    const char *dense_as;
     qn_moe_config moe;
     /* What the family's `configure` keeps for itself: one allocation, freed
      * with the rest. */

@@ -522,6 +522,20 @@ static uint32_t *copied_rows(int rows, const uint32_t *order)
     return map;
 }
 
+/* The view of a dense matrix that products take; counts it. */
+static qn_status see_turned(qn_loader *loader, qn_matrix *m)
+{
+    qn_status status =
+        qn_engine(mlx_transpose(&m->turned, m->weight, loader->stream));
+    if (!status)
+        status = qn_engine(mlx_array_eval(m->turned));
+    if (!status)
+        count_form(loader, dtype_name(mlx_array_dtype(m->weight)),
+                   (uint64_t)m->rows * (uint64_t)m->cols,
+                   mlx_array_nbytes(m->weight));
+    return status;
+}
+
 static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
                               const qn_weight *w, const uint32_t *source_row)
 {
@@ -530,14 +544,7 @@ static qn_status dense_matrix(qn_loader *loader, qn_matrix *m,
         status = float_array(loader, &m->weight, w, source_row,
                              m->exact ? MLX_FLOAT32 : loader->dtype);
     if (!status)
-        status =
-            qn_engine(mlx_transpose(&m->turned, m->weight, loader->stream));
-    if (!status)
-        status = qn_engine(mlx_array_eval(m->turned));
-    if (!status)
-        count_form(loader, dtype_name(mlx_array_dtype(m->weight)),
-                   (uint64_t)m->rows * (uint64_t)m->cols,
-                   mlx_array_nbytes(m->weight));
+        status = see_turned(loader, m);
     return fail_at(loader, status, w->name);
 }
 
@@ -674,9 +681,43 @@ static bool lays_out(const qn_loader *loader)
     return loader->int8 && quern_panel_available();
 }
 
+static mlx_dtype type_named(const char *name)
+{
+    return !strcmp(name, "f16")    ? MLX_FLOAT16
+           : !strcmp(name, "bf16") ? MLX_BFLOAT16
+                                   : MLX_FLOAT32;
+}
+
+/* The floats that a packed matrix stands for, rounded as the configuration
+ * wants them, in its place. */
+static qn_status unpack(qn_loader *loader, qn_matrix *m)
+{
+    mlx_array values = {NULL};
+    qn_status status = qn_engine(mlx_dequantize(
+        &values, m->weight, m->scales, m->biases,
+        (mlx_optional_int){m->quant.group, true},
+        (mlx_optional_int){m->quant.bits, true},
+        qn_quant_mode_name(m->quant.mode), (mlx_array){NULL},
+        (mlx_optional_dtype){MLX_FLOAT32, true}, loader->stream));
+    if (!status)
+        status = qn_engine(mlx_array_eval(values));
+    if (!status)
+        status = convert(loader, &values, type_named(loader->config->dense_as));
+    if (!status)
+        status =
+            convert(loader, &values, m->exact ? MLX_FLOAT32 : loader->dtype);
+    drop(&m->weight);
+    drop(&m->scales);
+    drop(&m->biases);
+    m->packed = false;
+    m->weight = values;
+    return status;
+}
+
 static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
                               const qn_weight *w, const uint32_t *source_row)
 {
+    bool dense = loader->config->dense_as != NULL;
     qn_pack_form form;
     if (!qn_pack_form_of(&form, w->type))
         return bad_type(loader, w,
@@ -698,13 +739,17 @@ static qn_status block_matrix(qn_loader *loader, qn_matrix *m,
     m->quant = (qn_quant){form.mxfp4 ? QN_MODE_MXFP4 : QN_MODE_AFFINE,
                           form.group, form.bits};
     m->zero = form.zero;
-    if (lays_out(loader) && !m->arrays)
+    if (lays_out(loader) && !m->arrays && !dense)
         m->blocks = w;
     else if (loader->hollow)
         status = hollow_arrays(loader, m, &form);
     else
         status = pack_arrays(m, w, &form, source_row);
-    if (!status)
+    if (!status && dense && !loader->hollow)
+        status = unpack(loader, m);
+    if (!status && !m->packed)
+        status = see_turned(loader, m);
+    else if (!status)
         count_packed(loader, m);
     return fail_at(loader, status, w->name);
 }

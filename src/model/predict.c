@@ -76,16 +76,17 @@ static uint64_t unpacked_blocks(const qn_weight *w)
     return n * (uint64_t)form.bits / 8 + n / (uint64_t)form.group * factor;
 }
 
-/* Loaded as the floats that it is. */
-static bool is_plain(const qn_weights *weights, const qn_weight *w)
+/* Held as floats. */
+static bool is_plain(const qn_weights *weights, const qn_config *c,
+                     const qn_weight *w)
 {
-    return is_float(weights, w) && !is_beside(weights, w);
+    return (is_float(weights, w) || c->dense_as) && !is_beside(weights, w);
 }
 
-static uint64_t held(const qn_weights *weights, const qn_weight *w,
-                     mlx_dtype dtype, bool panels)
+static uint64_t held(const qn_weights *weights, const qn_config *c,
+                     const qn_weight *w, mlx_dtype dtype, bool panels)
 {
-    if (is_plain(weights, w))
+    if (is_plain(weights, c, w))
         return elements(w) * (w->ndim < 2 ? 4 : mlx_dtype_size(dtype));
     if (panels)
         return rounded(w->data.size, w);
@@ -110,14 +111,14 @@ static bool is_table(const char *name)
 
 /* What products there are with w. */
 static void note_form(qn_held *out, const qn_weights *weights,
-                      const qn_weight *w, bool tied)
+                      const qn_config *c, const qn_weight *w, bool tied)
 {
-    bool plain = is_plain(weights, w) && w->ndim > 1;
+    bool plain = is_plain(weights, c, w) && w->ndim > 1;
     bool words = begins_with(w->name, "model.embed_tokens.");
     bool embeds = is_table(w->name);
     if (words ? tied : begins_with(w->name, "lm_head."))
         out->dense_head |= plain;
-    else if (!is_plain(weights, w))
+    else if (!is_plain(weights, c, w))
         out->packed = true;
     else if (plain && (strstr(w->name, "per_layer_") ||
                        strstr(w->name, ".in_proj_ba.") ||
@@ -139,7 +140,7 @@ void qn_predict_weights(qn_held *out, const qn_weights *weights,
         const qn_weight *w = qn_weights_at(weights, i);
         if (w->used || (tied && begins_with(w->name, "lm_head.")))
             continue;
-        uint64_t bytes = held(weights, w, dtype, panels), read = bytes;
+        uint64_t bytes = held(weights, c, w, dtype, panels), read = bytes;
         /* One row of an embedding that does nothing else. */
         if (!tied && begins_with(w->name, "model.embed_tokens."))
             read = 0;
@@ -147,7 +148,7 @@ void qn_predict_weights(qn_held *out, const qn_weights *weights,
             read = bytes * (uint64_t)c->moe.used / (uint64_t)c->moe.count;
         out->weights += bytes;
         out->read += read;
-        note_form(out, weights, w, tied);
+        note_form(out, weights, c, w, tied);
     }
 }
 

@@ -71,6 +71,14 @@ static qn_status check_options(const quern_options *o)
         return qn_fail_where(
             qn_fail(QN_E_ARG, "compat: expected mlx-lm, found %s", o->compat),
             "compat");
+    const char *dense = o->gguf_dequant;
+    if (dense && strcmp(dense, "f32") != 0 && strcmp(dense, "f16") != 0 &&
+        strcmp(dense, "bf16") != 0)
+        return qn_fail_where(qn_fail(QN_E_ARG,
+                                     "gguf_dequant: expected f32, f16 or "
+                                     "bf16, found %s",
+                                     dense),
+                             "gguf_dequant");
     if (o->remote && !o->headers_only)
         return qn_fail_where(
             qn_fail(QN_E_ARG, "remote: expected headers_only beside it"),
@@ -467,7 +475,9 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
     };
     static const char *const names[] = {"auto", "f32", "f16", "bf16"};
     m->tensors = qn_weights_count(weights);
-    m->compute = names[options->dtype];
+    snprintf(m->compute, sizeof m->compute, "%s%s%s", names[options->dtype],
+             options->gguf_dequant ? " dense " : "",
+             options->gguf_dequant ? options->gguf_dequant : "");
     if (!m->hollow)
         qn_model_digest(m->digest, weights, config);
     return qn_model_load(&m->model, weights, config, &model_options);
@@ -590,6 +600,10 @@ static qn_status load(quern_model *m, const quern_options *options)
         status = read_config(&config, qn_weights_dir(weights));
     if (!status && options->compat)
         qn_model_as_mlx_lm(&config);
+    if (!status && options->gguf_dequant && !config.gguf)
+        status = qn_fail(QN_E_UNSUPPORTED,
+                         "gguf_dequant: the model is no GGUF file");
+    config.dense_as = options->gguf_dequant;
     m->compat = options->compat ? "mlx-lm" : "";
     if (!status && !options->headers_only)
         status = qn_foreign_adopt(weights, &config.quant);

@@ -71,7 +71,7 @@ struct quern_model {
     size_t tensors;
     double load_seconds;
     char digest[QN_DIGEST_SIZE]; /* of the files */
-    const char *compute;         /* the dtype that was asked for */
+    char compute[24];            /* the dtype that was asked for */
     const char *compat;          /* "mlx-lm", or "" */
     void (*log)(void *data, quern_log_level level, const char *text);
     void *log_data;

@@ -249,6 +249,12 @@ def loading(base, **more):
     wrong = "head_dim is a multiple of 32"
     return {
         "backend": Row(tiny, ["--backend", "cuda"], "no CUDA", **more),
+        "device": Row(tiny, ["--device", "1"], "device 0 alone", **more),
+        "tensor-parallel": Row(tiny, ["--tensor-parallel", "2"],
+                               "one device", **more),
+        # What it does to a file is shown by the models' goldens.
+        "gguf-dequant": Row(tiny, ["--gguf-dequant", "f16"], "no GGUF file",
+                            **more),
         "pull": Row(base("nobody/nothing"), ["--pull"], "HF_HUB_OFFLINE",
                     **more),
         "threads": Row(tiny, ["--threads", "500"], "500 threads, but", **more),
@@ -613,6 +619,9 @@ def rows_of_fit():
         "parallel": Row(tiny, ["--parallel", "3"], "x 3$|x 3\n"),
         "kv": Row(tiny, ["--kv", "f32"]),
         "compat": Row(["fit", WINDOWED], ["--compat", "mlx-lm"]),
+        "device": Row(tiny, ["--device", "1"], "device 0 alone"),
+        "tensor-parallel": Row(tiny, ["--tensor-parallel", "2"], "one device"),
+        "gguf-dequant": Row(tiny, ["--gguf-dequant", "f16"], "no GGUF file"),
         "memory": Row(tiny, ["--memory", "3G"], "3.00 GiB"),
         "device-spec": Row(tiny, ["--device-spec", spec], "1.00 GiB"),
         "all": Row(["fit"], ["--all"], "model +weights"),
@@ -766,7 +775,8 @@ MODES = [
     ("bench", ["--history"], SPEAKING),
     ("list", ["--remote", "x"], SPEAKING | {"remote"}),
     ("fit", ["--all"], SPEAKING | {"all", "ctx", "parallel", "kv", "memory",
-                                   "device-spec", "cached", "compat"}),
+                                   "device-spec", "cached", "compat", "device",
+                                   "tensor-parallel"}),
     ("get", ["nobody/nothing", "--offline"],
      SPEAKING | {"offline", "revision", "quant", "dry-run", "progress"}),
     ("run", [TINY, "hi", "--raw"], None),

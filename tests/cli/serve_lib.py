@@ -32,7 +32,8 @@ TESTS, SHOWN = [], set()
 SHARED = {"help", "verbose", "config", "progress", "backend", "pull", "threads",
           "dtype", "kv", "max-kv-size", "kv-quant-start", "kv-bits",
           "kv-group-size", "draft-model", "chat-template",
-          "lenient-weights", "trust-content"}
+          "lenient-weights", "trust-content", "device", "tensor-parallel",
+          "gguf-dequant"}
 
 
 def test(*flags):

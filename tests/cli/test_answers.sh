@@ -70,6 +70,20 @@ check "serves under it" json \
     "d['usage']['cached_tokens'] == d['usage']['prompt_tokens'] - 1"
 fails 4 "compat: expected nothing, found mlx-lm" \
     run "$tiny" abc --prompt-cache "$scratch/as-mlx"
+# Blocks as floats are computed in another way, too.
+python3 "$root/tests/cli/make_gguf.py" "$tiny" "$scratch/tiny.gguf"
+q run "$scratch/tiny.gguf" abc --max-tokens 2 --save-prompt-cache "$scratch/packed"
+check "of a GGUF file" code_is 0
+fails 4 "dtype: expected auto dense f32, found auto" \
+    run "$scratch/tiny.gguf" abc --gguf-dequant f32 --prompt-cache "$scratch/packed"
+q run "$scratch/tiny.gguf" abc --max-tokens 2 --gguf-dequant bf16
+check "its weights as floats" code_is 0
+fails 2 "one of" run "$scratch/tiny.gguf" abc --gguf-dequant f64
+fails 4 "device 0 alone" run "$tiny" abc --device 2
+fails 4 "there is one device" run "$tiny" abc --tensor-parallel 2
+fails 2 "from 1 to 1024" run "$tiny" abc --tensor-parallel 0
+q run "$tiny" abc --max-tokens 2 --device 0 --tensor-parallel 1
+check "what there is" code_is 0
 fails 2 "expected one of mlx-lm" run "$tiny" abc --compat llama.cpp
 if [ "$(uname -m)" = x86_64 ]; then
     # What was computed with other instructions has other last bits.

@@ -93,7 +93,13 @@ static qn_status read_config(qn_config *out, const qn_weights *weights,
     return status;
 }
 
-static loaded load(const char *path, const golden *g, bool int8, bool as_mlx_lm)
+/* How a model is loaded. */
+typedef struct way {
+    bool int8, as_mlx_lm;
+    const char *dense_as; /* of a GGUF file */
+} way;
+
+static loaded load(const char *path, const golden *g, way how)
 {
     loaded m = {.vocab = g->vocab, .budget = g->budget};
     qn_weights *weights;
@@ -101,13 +107,14 @@ static loaded load(const char *path, const golden *g, bool int8, bool as_mlx_lm)
     check_status(qn_engine_start(), QN_OK);
     check_status(qn_weights_open(&weights, path), QN_OK);
     check_status(read_config(&config, weights, path), QN_OK);
-    if (as_mlx_lm)
+    if (how.as_mlx_lm)
         qn_model_as_mlx_lm(&config);
+    config.dense_as = how.dense_as;
     if (g->greedy)
         assert_int_equal(config.vocab_size, g->vocab);
     m.stream = mlx_default_cpu_stream_new();
     qn_model_options options = {
-        .dtype = MLX_FLOAT32, .int8 = int8, .stream = m.stream};
+        .dtype = MLX_FLOAT32, .int8 = how.int8, .stream = m.stream};
     check_status(qn_model_load(&m.model, weights, &config, &options), QN_OK);
     qn_weights_free(weights);
     const qn_config *c = qn_model_config(m.model);
@@ -337,16 +344,15 @@ static double largest(const golden *g)
     return most;
 }
 
-static void check_way(const char *path, const golden *g, bool int8,
-                      bool as_mlx_lm)
+static void check_way(const char *path, const golden *g, way how)
 {
-    loaded m = load(path, g, int8, as_mlx_lm);
+    loaded m = load(path, g, how);
     float *whole = malloc(PROMPT * (size_t)g->vocab * sizeof *whole);
     assert_non_null(whole);
     qn_kv_cache *cache = new_cache(&m);
     feed(&m, cache, g->ids, PROMPT, PROMPT, whole);
-    check_logits(g, whole, int8 ? BOUND_INT8 * largest(g) : BOUND);
-    if (!int8)
+    check_logits(g, whole, how.int8 ? BOUND_INT8 * largest(g) : BOUND);
+    if (!how.int8)
         check_greedy(&m, g, cache, whole + (PROMPT - 1) * (size_t)g->vocab);
     qn_kv_cache_free(cache);
     check_pieces(&m, g, whole);
@@ -361,7 +367,7 @@ static void check_way(const char *path, const golden *g, bool int8,
 static void check_profile(const char *path, const golden *g)
 {
     int where;
-    loaded m = load(path, g, false, false);
+    loaded m = load(path, g, (way){.int8 = false});
     float *whole = malloc(PROMPT * (size_t)g->vocab * sizeof *whole);
     assert_non_null(whole);
     qn_kv_cache *cache = new_cache(&m);
@@ -370,6 +376,26 @@ static void check_profile(const char *path, const golden *g)
     qn_kv_cache_free(cache);
     free(whole);
     unload(&m);
+}
+
+/* Blocks that are loaded as floats: the same values, so what the packed ones
+ * give at float32; rounded to halves it is near. */
+static void check_dense(const char *path, const golden *g)
+{
+    check_way(path, g, (way){.dense_as = "f32"});
+    static const char *const halves[] = {"f16", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        int where;
+        loaded m = load(path, g, (way){.dense_as = halves[i]});
+        float *whole = malloc(PROMPT * (size_t)g->vocab * sizeof *whole);
+        assert_non_null(whole);
+        qn_kv_cache *cache = new_cache(&m);
+        feed(&m, cache, g->ids, PROMPT, PROMPT, whole);
+        assert_true(worst_of(g, whole, &where) < (i ? 0.8 : 0.1) * largest(g));
+        qn_kv_cache_free(cache);
+        free(whole);
+        unload(&m);
+    }
 }
 
 /* ---- embedders: vectors of tokens instead of logits ---- */
@@ -396,7 +422,7 @@ static void compute_vectors(const loaded *m, const int32_t *ids, int first,
 static void check_vectors_way(const char *path, const golden *g, bool int8)
 {
     enum { OTHER = 23 };
-    loaded m = load(path, g, int8, false);
+    loaded m = load(path, g, (way){.int8 = int8});
     size_t width = (size_t)qn_model_config(m.model)->hidden;
     float *alone = malloc((PROMPT + OTHER) * width * sizeof *alone);
     float *both = malloc((PROMPT + OTHER) * width * sizeof *both);
@@ -431,9 +457,11 @@ static void check_model(void **state)
         check_profile(path, &g);
     for (int int8 = 0; int8 < 2; int8++)
         if (g.greedy)
-            check_way(path, &g, int8, as_mlx_lm);
+            check_way(path, &g, (way){.int8 = int8, .as_mlx_lm = as_mlx_lm});
         else
             check_vectors_way(path, &g, int8);
+    if (!strncmp(name, "gguf-", 5) && g.greedy)
+        check_dense(path, &g);
     golden_close(&g);
     qn_free(path);
     temp_dir_remove(dir);
