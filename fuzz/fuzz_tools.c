@@ -98,11 +98,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool cut = *data & 128;
     qn_tools *tools = NULL;
     FUZZ_CHECK(format && !qn_tools_parse(&tools, qn_str_of(tools_json)));
+    /* What is decoded is UTF-8; where a piece ends, bad bytes may be others. */
+    bool valid = qn_utf8_valid(text, NULL);
     record whole = parse(format, tools, text, text.size + 1, cut);
     record bytes = parse(format, tools, text, 1, cut);
     record some = parse(format, tools, text, 2 + *data / FORMATS, cut);
-    FUZZ_CHECK(qn_str_eq(qn_buf_str(&whole.out), qn_buf_str(&bytes.out)));
-    FUZZ_CHECK(qn_str_eq(qn_buf_str(&whole.out), qn_buf_str(&some.out)));
+    FUZZ_CHECK(!valid ||
+               qn_str_eq(qn_buf_str(&whole.out), qn_buf_str(&bytes.out)));
+    FUZZ_CHECK(!valid ||
+               qn_str_eq(qn_buf_str(&whole.out), qn_buf_str(&some.out)));
     FUZZ_CHECK(whole.calls || qn_str_eq(qn_buf_str(&whole.out), text));
     qn_buf_free(&whole.out);
     qn_buf_free(&bytes.out);

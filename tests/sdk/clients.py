@@ -349,6 +349,8 @@ def check_page(name, talk):
 def pages(talk, _tiny):
     for name in PAGES:
         check_page(name, talk)
+    with caller() as server:
+        check_page("tools.md", server)
 
 
 # ---- several models ----

@@ -281,6 +281,10 @@ static void test_minimax_m2(void **state)
           "[now({})]<invoke name=\"x\"></invoke></minimax:tool_call>", 1);
 }
 
+#define TEN "0123456789"
+#define FIFTY TEN TEN TEN TEN TEN
+#define LONG FIFTY FIFTY FIFTY FIFTY FIFTY "1234"
+
 static void test_glm_and_longcat(void **state)
 {
     (void)state;
@@ -289,6 +293,13 @@ static void test_glm_and_longcat(void **state)
           "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>4</arg_value>\n"
           "</tool_call>\n<tool_call>now</tool_call>",
           "[get_weather({\"city\": \"Rome\", \"days\": 4})][now({})]", 0);
+    /* A name is as long as it may be, with its tag or without. */
+    check("glm",
+          "<tool_call>get_weather<arg_key>" LONG "</arg_key><arg_value>1"
+          "</arg_value></tool_call>",
+          "[get_weather({\"" LONG "\": 1})]", 0);
+    check("glm", "<tool_call>get_weather<arg_key>" LONG "12345678</arg_key>",
+          "[get_weather(!" LONG "12345678</arg_key>", 1);
     check("glm", "<tool_call>later</tool_call>", "<tool_call>later</tool_call>",
           1);
     check("longcat",

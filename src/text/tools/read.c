@@ -57,12 +57,14 @@ qn_step qn_tool_until(qn_tool_parser *p, qn_buf *out, const char *word,
     size_t from = p->seen < left.size ? p->seen : left.size;
     const char *end =
         qn_find((qn_str){left.data + from, left.size - from}, qn_str_of(word));
-    size_t size = end ? (size_t)(end - left.data) : left.size;
+    size_t tail = strlen(word) - 1; /* that may be the word's beginning */
+    size_t size = end                ? (size_t)(end - left.data)
+                  : left.size > tail ? left.size - tail
+                                     : 0;
     if (size > most)
         return QN_STEP_FAULT;
     if (!end) {
-        size_t tail = strlen(word) - 1;
-        p->seen = left.size > tail ? left.size - tail : 0;
+        p->seen = size;
         return QN_STEP_MORE;
     }
     qn_buf_add(out, left.data, size);
