@@ -119,9 +119,70 @@ static qn_status mark_content(parts *p, qn_json *message)
     return status;
 }
 
-static qn_status set_messages(parts *p, qn_json *vars, bool marked)
+/* ---- ids of calls ---- */
+
+/* Some templates refuse ids that are not as long as their models' own: then
+ * another one stands for it, the same wherever it is named. */
+static const qn_json *short_id(parts *p, const qn_json *id, size_t size)
+{
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz"
+                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    char text[16];
+    bool good = id->type == QN_JSON_T_STRING && id->text.size == size;
+    for (size_t i = 0; good && i < size; i++)
+        good = id->text.data[i] && strchr(digits, id->text.data[i]);
+    if (good || id->type != QN_JSON_T_STRING)
+        return id;
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (size_t i = 0; i < id->text.size; i++)
+        hash = (hash ^ (uint8_t)id->text.data[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < size && i < sizeof text; i++, hash /= 62)
+        text[i] = digits[hash % 62];
+    return qn_json_new_str(p->vars, (qn_str){text, size});
+}
+
+static const qn_json *with_short_ids(parts *p, const qn_json *value,
+                                     size_t size);
+
+/* The elements of a list, messages or calls. */
+static qn_json *list_with_short_ids(parts *p, const qn_json *calls, size_t size)
+{
+    qn_json *list = qn_json_new_array(p->vars);
+    qn_status status = QN_OK;
+    for (uint32_t i = 0; i < calls->count && !status; i++)
+        status = qn_json_push(p->vars, list,
+                              with_short_ids(p, &calls->items[i], size));
+    return status ? NULL : list;
+}
+
+/* A message, or a call; NULL: no memory. */
+static const qn_json *with_short_ids(parts *p, const qn_json *value,
+                                     size_t size)
+{
+    if (value->type != QN_JSON_T_OBJECT)
+        return value;
+    qn_json *copy = qn_json_new_object(p->vars);
+    qn_status status = QN_OK;
+    for (uint32_t i = 0; i < value->count && !status; i++) {
+        const qn_json *item = &value->items[i];
+        qn_str key = value->keys[i];
+        if (qn_str_is(key, "tool_call_id") || qn_str_is(key, "id"))
+            item = short_id(p, item, size);
+        else if (qn_str_is(key, "tool_calls") && item->type == QN_JSON_T_ARRAY)
+            item = list_with_short_ids(p, item, size);
+        status = qn_json_set(p->vars, copy, key, item);
+    }
+    return status ? NULL : copy;
+}
+
+static qn_status set_messages(parts *p, qn_json *vars, bool marked,
+                              size_t id_size)
 {
     const qn_json *messages = qn_json_root(p->messages);
+    if (id_size)
+        messages = list_with_short_ids(p, messages, id_size);
+    if (!messages)
+        return QN_E_NOMEM;
     if (!marked)
         return set(p, vars, "messages", messages);
     if (!messages->count)
@@ -166,7 +227,10 @@ static qn_status make_vars(parts *p, const quern_model *model,
     qn_status status =
         parse_value(&p->messages, chat->messages, QN_JSON_T_ARRAY, "messages");
     if (!status)
-        status = set_messages(p, vars, chat->continue_final_message);
+        status = set_messages(p, vars, chat->continue_final_message,
+                              model->tool_format
+                                  ? qn_tool_format_id_size(model->tool_format)
+                                  : 0);
     if (!status && chat->tools)
         status = parse_value(&p->tools, chat->tools, QN_JSON_T_ARRAY, "tools");
     if (!status && chat->tools)

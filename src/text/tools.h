@@ -28,6 +28,9 @@ const qn_tool_format *qn_tool_format_of(qn_str source);
 const char *qn_tool_format_name(const qn_tool_format *format);
 /* Appends the names of all, with commas. */
 void qn_tool_format_list(qn_buf *out);
+/* Letters and digits that its templates want an id of a call to have; 0: any
+ * text is one. */
+size_t qn_tool_format_id_size(const qn_tool_format *format);
 /* Whether a token that is spelled so is part of a call, which a parser has to
  * see even where special tokens are no text. */
 bool qn_tool_format_has_mark(const qn_tool_format *format, qn_str token);

@@ -324,6 +324,55 @@ static void test_a_callback_may_stop_inside_of_a_call(void **state)
     quern_model_free(m);
 }
 
+/* Templates that want ids of nine letters and digits get them, the same for a
+ * call and its result. */
+static void test_ids_are_as_long_as_a_template_wants_them(void **state)
+{
+    static const struct {
+        const char *format, *id;
+        bool kept;
+    } rows[] = {{"mistral", "call_0123456789abcdef01234567", false},
+                {"mistral", "abcDEF123", true},
+                {"mistral", "abcDEF-23", false},
+                {"hermes_json", "call_1", true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        quern_options options;
+        quern_model *m;
+        quern_chat chat;
+        char messages[512], *text;
+        quern_options_init(&options);
+        options.tool_format = rows[i].format;
+        options.chat_template =
+            "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}"
+            "{{ c.function.name }} {% endfor %}{{ m.tool_call_id }}{% endfor "
+            "%}";
+        check_quern(
+            quern_model_load(&m, QN_TEST_VECTORS "/cases/fixtures/models/tiny",
+                             &options, &error));
+        snprintf(messages, sizeof messages,
+                 "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"%s\","
+                 "\"function\":{\"name\":\"f\"}}]},{\"role\":\"tool\","
+                 "\"tool_call_id\":\"%s\"}]",
+                 rows[i].id, rows[i].id);
+        quern_chat_init(&chat);
+        chat.messages = messages;
+        check_quern(quern_render(m, &chat, &text, NULL, &error));
+        char *second = strstr(text, "f ");
+        assert_non_null(second);
+        *second = '\0';
+        assert_string_equal(text, second + 2);
+        if (rows[i].kept)
+            assert_string_equal(text, rows[i].id);
+        else
+            assert_int_equal(strspn(text, "0123456789abcdefghijklmnopqrstuvwxyz"
+                                          "ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+                             9);
+        quern_free(text);
+        quern_model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_harmony_sends_messages_to_functions),
         cmocka_unit_test(test_tools_are_checked),
         cmocka_unit_test(test_a_callback_may_stop_inside_of_a_call),
+        cmocka_unit_test(test_ids_are_as_long_as_a_template_wants_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,11 @@ void qn_tool_format_list(qn_buf *out)
         qn_buf_printf(out, "%s%s", i ? ", " : "", formats[i].name);
 }
 
+size_t qn_tool_format_id_size(const qn_tool_format *format)
+{
+    return format->id_size;
+}
+
 bool qn_tool_format_has_mark(const qn_tool_format *format, qn_str token)
 {
     for (size_t i = 0; i < QN_TOOL_MARKS && format->marks[i]; i++)

@@ -52,6 +52,7 @@ struct qn_tool_format {
     qn_step (*step)(qn_tool_parser *p);
     const qn_tag_words *tags;
     const char *quote, *close; /* braces.c */
+    size_t id_size;
     /* An answer that begins with '{' may be a call: open -1. */
     bool whole_message;
 };
