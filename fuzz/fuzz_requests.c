@@ -29,6 +29,7 @@ static const qn_api_model *tiny(void)
     quern_error error;
     quern_options_init(&options);
     options.headers_only = true;
+    options.tool_format = "hermes_json";
     const char *path = QN_TEST_VECTORS "/cases/fixtures/models/tiny";
     if (!model)
         FUZZ_CHECK(!quern_model_load(&model, path, &options, &error));
@@ -78,6 +79,9 @@ static void check_stream(const qn_api_protocol *p, const qn_api_call *call,
          .size = result->size,
          .tokens = result->tokens,
          .token_count = result->token_count},
+        {.type = QUERN_EVENT_CALL, .text = "f", .size = 1},
+        {.type = QUERN_EVENT_ARGUMENTS, .text = "{\"a", .size = 3},
+        {.type = QUERN_EVENT_CALL_END, .text = ""},
         {.type = QUERN_EVENT_DONE, .text = "", .result = result},
     };
     qn_buf out = QN_BUF_INIT;
@@ -121,6 +125,8 @@ static void check_call(const qn_api_protocol *p, qn_api_call *call)
         check_json(qn_buf_str(&call->body));
         return;
     }
+    quern_call made = {
+        .name = "f", .arguments = "{\"a", .size = 3, .text_before = 1};
     const quern_token token = {.bytes = "\xe2\x82", .byte_count = 2};
     quern_result *results = calloc(call->count, sizeof *results);
     FUZZ_CHECK(results && call->kind == QN_API_GENERATE && call->count);
@@ -132,6 +138,8 @@ static void check_call(const qn_api_protocol *p, qn_api_call *call)
                                     .size = 2,
                                     .tokens = (quern_token *)&token,
                                     .token_count = 1,
+                                    .calls = &made,
+                                    .call_count = 1,
                                     .finish = QUERN_FINISH_STOP};
     }
     for (size_t i = 0; i < call->ignored.size; i++)

@@ -23,6 +23,7 @@ TEMPLATE = "/v1/apply-template"
 USER = {"role": "user", "content": "Hi"}
 CALLS = [{"id": "c", "type": "function",
           "function": {"name": "f", "arguments": "{}"}}]
+TOOL = {"type": "function", "function": {"name": "f"}}
 MAX = 2 ** 63 - 1
 
 # A value of each type; an integer is a number, too.
@@ -241,6 +242,26 @@ CHAT_ROWS = [
           [("huge", "unsupported_value"), ("", "unsupported_value"),
            ("Low", "unsupported_value")]),
     Field("verbosity", "string", ["low"]),
+    # The model of these requests knows no way to call functions.
+    Field("tools", "array", [[]],
+          [([1], "invalid_type", "[0]"), ([{}], "missing_field", "[0].type"),
+           ([{"type": "x"}], "unsupported_value", "[0].type"),
+           ([{**TOOL, "function": {"name": "a b"}}], "invalid_tool",
+            "[0].function.name"),
+           ([TOOL, TOOL], "invalid_tool", "[1].function.name"),
+           ([{**TOOL, "function": {"name": "f", "strict": True}}],
+            "unsupported_value", "[0].function.strict"),
+           ([{**TOOL, "function": {"name": "f", "parameters": []}}],
+            "invalid_type", "[0].function.parameters"),
+           ([{**TOOL, "function": {"name": f"f{i}"}} for i in range(257)],
+            "out_of_range"), ([TOOL], "unsupported_value")]),
+    Field("tool_choice", "string object", [],
+          [("auto", "unsupported_value"), ("x", "unsupported_value")]),
+    Field("tool_choice", "string object", [],
+          [("required", "unsupported_value"), ({}, "missing_field", ".type"),
+           ({"type": "function", "function": {"name": "g"}}, "invalid_tool"),
+           ({"type": "function", "function": {"name": "f"}},
+            "unsupported_value")], needs={"tools": [TOOL]}),
     Field("continue_final_message", "bool", [False], [(True,
                                                        "unsupported_value")]),
     Field("parallel_tool_calls", "bool", [True, False]),
