@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +13,7 @@
 
 qn_status qn_access_open(qn_access_log *log)
 {
-    log->fd = STDERR_FILENO;
+    log->fd = log->secret ? -1 : STDERR_FILENO;
     if (!log->path)
         return QN_OK;
     int fd = open(log->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
@@ -117,9 +118,32 @@ void qn_access_format(qn_buf *out, const qn_access_line *line, bool json)
     qn_buf_add_text(out, json ? "}\n" : "\n");
 }
 
-void qn_access_content(const qn_access_log *log, double time,
-                       const char *request_id, qn_str request,
-                       const quern_result *results, size_t count)
+static bool has_room(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && p.revents & POLLOUT;
+}
+
+/* Writes a line, and frees it; one that can't be written stops no request. */
+static void write_line(qn_access_log *log, qn_buf *line)
+{
+    qn_buf out = QN_BUF_INIT;
+    if (log->lost)
+        qn_buf_printf(&out, log->json ? "{\"lost\":%u}\n" : "lost=%u\n",
+                      log->lost);
+    qn_buf_add_str(&out, qn_buf_str(line));
+    if (line->failed || qn_buf_status(&out) || !has_room(log->fd) ||
+        write(log->fd, out.data, out.size) < 0)
+        log->lost++;
+    else
+        log->lost = 0;
+    qn_buf_free(&out);
+    qn_buf_free(line);
+}
+
+void qn_access_content(qn_access_log *log, double time, const char *request_id,
+                       qn_str request, const quern_result *results,
+                       size_t count)
 {
     char when[40];
     qn_buf out = QN_BUF_INIT;
@@ -147,22 +171,14 @@ void qn_access_content(const qn_access_log *log, double time,
     qn_json_write_array_end(&w);
     qn_json_write_object_end(&w);
     qn_buf_add_char(&out, '\n');
-    ssize_t n = 0;
-    if (!qn_buf_status(&out))
-        n = write(log->fd, out.data, out.size);
-    (void)n;
-    qn_buf_free(&out);
+    write_line(log, &out);
 }
 
-void qn_access_write(const qn_access_log *log, const qn_access_line *line)
+void qn_access_write(qn_access_log *log, const qn_access_line *line)
 {
     if (log->fd < 0 || log->level < QUERN_LOG_INFO)
         return;
     qn_buf out = QN_BUF_INIT;
     qn_access_format(&out, line, log->json);
-    ssize_t n = 0;
-    if (!qn_buf_status(&out))
-        n = write(log->fd, out.data, out.size);
-    (void)n; /* a log that can't be written stops no request */
-    qn_buf_free(&out);
+    write_line(log, &out);
 }

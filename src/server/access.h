@@ -12,6 +12,7 @@ typedef struct qn_access_log {
     const char *path; /* NULL: stderr */
     bool secret;      /* the file is for its owner alone */
     int fd;           /* -1: none */
+    unsigned lost;    /* lines since the last one that could be written */
 } qn_access_log;
 
 /* What a line tells.  Numbers below 0 and NULL are left out. */
@@ -25,14 +26,18 @@ typedef struct qn_access_line {
     bool left; /* the client did not get all of it */
 } qn_access_line;
 
-/* Opens the file, if one is named; QN_E_IO. */
+/* Opens the file, if one is named; QN_E_IO, and lines go to stderr, secret ones
+ * nowhere. */
 qn_status qn_access_open(qn_access_log *log);
 void qn_access_close(qn_access_log *log);
-void qn_access_write(const qn_access_log *log, const qn_access_line *line);
+/* Nobody waits for a log: a line for which there is no room at once (a pipe
+ * that is not read, a terminal that is stopped) is lost, and the next one says
+ * how many were. */
+void qn_access_write(qn_access_log *log, const qn_access_line *line);
 /* A line with what was asked and answered, as JSON; texts may be NULL. */
-void qn_access_content(const qn_access_log *log, double time,
-                       const char *request_id, qn_str request,
-                       const quern_result *results, size_t count);
+void qn_access_content(qn_access_log *log, double time, const char *request_id,
+                       qn_str request, const quern_result *results,
+                       size_t count);
 /* The line as text, for both forms; what clients say is spelled out. */
 void qn_access_format(qn_buf *out, const qn_access_line *line, bool json);
 

@@ -372,6 +372,14 @@ static void say(const qn_server *s, const char *text)
  * seconds, and requests come in whole, to be refused. */
 #define LAST_WORDS 2
 
+static void say_error(const qn_server *s)
+{
+    char text[2 * QN_ERROR_SIZE];
+    snprintf(text, sizeof text, "%s%s%s", qn_error_where(),
+             *qn_error_where() ? ": " : "", qn_error_text());
+    say(s, text);
+}
+
 static void begin_drain(qn_server *s)
 {
     s->state = QN_SERVER_DRAINING;
@@ -418,7 +426,7 @@ static void reload(qn_server *s)
     if (!status)
         status = qn_models_lanes(s, keys.count + 1);
     if (status) {
-        say(s, qn_error_text());
+        say_error(s);
         qn_keys_free(&keys);
     } else {
         qn_keys_free(&s->keys);
@@ -426,10 +434,10 @@ static void reload(qn_server *s)
     }
     qn_access_close(&s->log);
     if (qn_access_open(&s->log))
-        say(s, qn_error_text());
+        say_error(s);
     qn_access_close(&s->content);
     if (s->content.path && qn_access_open(&s->content))
-        say(s, qn_error_text());
+        say_error(s);
 }
 
 /* Whether all that is waited for has come to its end. */

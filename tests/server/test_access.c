@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -40,6 +41,45 @@ static void test_text(void **state)
                   "status=200 prompt=12 cached=0 completion=5 queue_ms=0.2 "
                   "total_ms=12.5 finish=stop\n");
     qn_buf_free(&out);
+}
+
+/* Nobody reads the pipe for a while. */
+static void test_a_full_pipe_loses_lines_and_holds_nobody_up(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    int ends[2];
+    qn_access_line l = line();
+    assert_int_equal(pipe(ends), 0);
+    qn_access_log log = {.level = QUERN_LOG_INFO, .fd = ends[1]};
+    for (int i = 0; i < 2000; i++)
+        qn_access_write(&log, &l);
+    unsigned lost = log.lost;
+    assert_in_range(lost, 1, 1999);
+    ssize_t n = read(ends[0], text, sizeof text - 1);
+    assert_true(n > 0);
+    qn_access_write(&log, &l);
+    assert_int_equal(log.lost, 0);
+    n = read(ends[0], text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = 0;
+    char expected[32];
+    snprintf(expected, sizeof expected, "lost=%u\n1970-", lost);
+    assert_memory_equal(text, expected, strlen(expected));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* What was asked and answered goes to its file or nowhere. */
+static void test_secrets_do_not_go_to_stderr(void **state)
+{
+    (void)state;
+    qn_access_log log = {.path = "/nowhere/log", .secret = true, .fd = -1};
+    assert_int_equal(qn_access_open(&log), QN_E_IO);
+    assert_int_equal(log.fd, -1);
+    log.secret = false;
+    assert_int_equal(qn_access_open(&log), QN_E_IO);
+    assert_int_equal(log.fd, STDERR_FILENO);
 }
 
 static void test_client_text_cannot_forge_lines(void **state)
@@ -80,6 +120,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_a_full_pipe_loses_lines_and_holds_nobody_up),
+        cmocka_unit_test(test_secrets_do_not_go_to_stderr),
         cmocka_unit_test(test_client_text_cannot_forge_lines),
         cmocka_unit_test(test_json_is_one_object_a_line),
     };
