@@ -253,6 +253,10 @@ static void test_qwen_xml(void **state)
           "<tool_call>\n<function=none>\n</function>\n</tool_call>", 1);
     check(f, "a <function b", "a <function b", 0);
     check(f,
+          "<function=get_weather><parameter=city><![CDATA[x]]></parameter>"
+          "</function>",
+          "[get_weather({\"city\": \"<![CDATA[x]]>\"})]", 0);
+    check(f,
           "<function=get_weather><parameter=city></parameter>"
           "<parameter=days></parameter></function>",
           "[get_weather({\"city\": \"\", \"days\": \"\"})]", 0);
@@ -441,6 +445,103 @@ static void test_harmony(void **state)
           "<|channel|>commentary to=browser.open<|message|>{}", 1);
 }
 
+/* ---- texts that mlx-lm reads, too (tests/tools/make_tool_calls.py) ---- */
+
+static bool same(const qn_json *a, const qn_json *b)
+{
+    double x, y;
+    if (a->type != b->type || a->count != b->count)
+        return false;
+    if (a->type == QN_JSON_T_NUMBER)
+        return qn_json_as_double(a, &x) && qn_json_as_double(b, &y) && x == y;
+    if (a->type == QN_JSON_T_STRING)
+        return qn_str_eq(a->text, b->text);
+    for (uint32_t i = 0; i < a->count; i++) {
+        const qn_json *other = a->type == QN_JSON_T_OBJECT
+                                   ? qn_json_get_str(b, a->keys[i])
+                                   : &b->items[i];
+        if (!other || !same(&a->items[i], other))
+            return false;
+    }
+    return a->boolean == b->boolean;
+}
+
+/* The calls as a JSON array, of pieces that have nothing else. */
+static qn_status take_calls(void *data, qn_tool_piece piece, qn_str text)
+{
+    qn_buf *out = data;
+    assert_true(piece != QN_TOOL_TEXT && piece != QN_TOOL_BROKEN);
+    if (piece == QN_TOOL_CALL)
+        qn_buf_printf(out, "%s{\"name\":\"%.*s\",\"arguments\":",
+                      out->size > 1 ? "," : "", (int)text.size, text.data);
+    else if (piece == QN_TOOL_ARGUMENTS)
+        qn_buf_add_str(out, text);
+    else
+        qn_buf_add_char(out, '}');
+    return QN_OK;
+}
+
+static void check_line(const qn_json *line, const qn_tools *tools, size_t piece)
+{
+    qn_str text = qn_json_get(line, "text")->text;
+    char name[32];
+    qn_buf out = QN_BUF_INIT;
+    qn_tool_parser *p = NULL;
+    qn_json_doc *doc = NULL;
+    qn_str format = qn_json_get(line, "format")->text;
+    snprintf(name, sizeof name, "%.*s", (int)format.size, format.data);
+    check_status(qn_tool_parser_new(&p, qn_tool_format_named(name), tools,
+                                    take_calls, &out),
+                 QN_OK);
+    qn_buf_add_char(&out, '[');
+    for (size_t i = 0, n; i < text.size; i += n) {
+        n = piece < text.size - i ? piece : text.size - i;
+        check_status(qn_tool_parser_feed(p, (qn_str){text.data + i, n}), QN_OK);
+    }
+    check_status(qn_tool_parser_finish(p, false), QN_OK);
+    qn_buf_add_char(&out, ']');
+    check_status(
+        qn_json_parse(&doc, qn_buf_str(&out), QN_JSON_ALLOW_LONE_SURROGATES),
+        QN_OK);
+    if (!same(qn_json_root(doc), qn_json_get(line, "calls"))) {
+        print_error("%s: %.*s\n%s\n", name, (int)text.size, text.data,
+                    out.data);
+        fail();
+    }
+    qn_json_doc_free(doc);
+    qn_tool_parser_free(p);
+    qn_buf_free(&out);
+}
+
+static void test_calls_are_those_that_mlx_lm_finds(void **state)
+{
+    static const char known[] =
+        "[{\"function\":{\"name\":\"edit\",\"parameters\":{\"properties\":{"
+        "\"path\":{\"type\":\"string\"},\"text\":{\"type\":\"string\"},"
+        "\"count\":{\"type\":\"integer\"},\"ratio\":{\"type\":\"number\"},"
+        "\"flag\":{\"type\":\"boolean\"},\"list\":{\"type\":\"array\"},"
+        "\"deep\":{\"type\":\"object\"}}}}},{\"function\":{\"name\":\"now\"}}]";
+    qn_tools *tools = NULL;
+    size_t size, lines = 0;
+    char *all = vector_read("text/tools.jsonl", &size);
+    (void)state;
+    check_status(qn_tools_parse(&tools, qn_str_of(known)), QN_OK);
+    for (char *p = all, *end; p < all + size; p = end + 1, lines++) {
+        qn_json_doc *doc = NULL;
+        end = memchr(p, '\n', (size_t)(all + size - p));
+        assert_non_null(end);
+        check_status(qn_json_parse(&doc, (qn_str){p, (size_t)(end - p)}, 0),
+                     QN_OK);
+        check_line(qn_json_root(doc), tools, SIZE_MAX);
+        check_line(qn_json_root(doc), tools, 1);
+        check_line(qn_json_root(doc), tools, 5);
+        qn_json_doc_free(doc);
+    }
+    assert_int_equal(lines, 13 * 6);
+    qn_tools_free(tools);
+    qn_free(all);
+}
+
 /* ---- which format ---- */
 
 static void test_a_template_shows_its_format(void **state)
@@ -594,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_mistral),
         cmocka_unit_test(test_llama3_json),
         cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_calls_are_those_that_mlx_lm_finds),
         cmocka_unit_test(test_a_template_shows_its_format),
         cmocka_unit_test(test_functions_are_checked),
         cmocka_unit_test(test_deep_arguments_end_a_call),

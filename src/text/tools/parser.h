@@ -38,6 +38,7 @@ typedef struct qn_tag_words {
     const char *value_end; /* behind it */
     const char *call_end;
     const char *section_end; /* behind all calls; NULL: nothing */
+    bool cdata;              /* values may stand in sections */
 } qn_tag_words;
 
 enum { QN_TOOL_OPENS = 2, QN_TOOL_MARKS = 10, QN_TOOL_FOUND = 3 };

@@ -14,10 +14,11 @@ enum {
     VALUE,
     TYPE,
     STRING, /* to the value's end */
+    OTHER,  /* the same of a value of another type */
     CDATA,  /* to the end of a section inside of it */
+    CDATA_OTHER,
     CDATA_END,
-    OTHER, /* a value of another type */
-    AFTER  /* a call */
+    AFTER /* a call */
 };
 
 enum { MOST_NAME = 256, MOST_VALUE = 1 << 24 };
@@ -115,17 +116,18 @@ static qn_step type(qn_tool_parser *p)
     qn_str left = qn_tool_left(p);
     if (!left.size)
         return QN_STEP_MORE;
-    qn_step section = qn_tool_word_after_space(p, cdata);
+    qn_step section = p->format->tags->cdata
+                          ? qn_tool_word_after_space(p, cdata)
+                          : QN_STEP_FAULT;
     if (section == QN_STEP_MORE)
         return section;
     p->pos += section == QN_STEP_FAULT && left.data[0] == '\n';
-    bool string = section == QN_STEP_ON || p->types == QN_MAY_STRING;
+    bool string = p->types == QN_MAY_STRING;
     if (string)
         qn_buf_add_char(&p->arguments, '"');
-    return go(p, QN_STEP_ON,
-              section == QN_STEP_ON ? CDATA
-              : string              ? STRING
-                                    : OTHER);
+    if (section == QN_STEP_ON)
+        return go(p, QN_STEP_ON, string ? CDATA : CDATA_OTHER);
+    return go(p, QN_STEP_ON, string ? STRING : OTHER);
 }
 
 static qn_step string(qn_tool_parser *p)
@@ -146,16 +148,18 @@ static qn_step section(qn_tool_parser *p)
 
 static qn_step other(qn_tool_parser *p)
 {
+    bool in_section = p->state == CDATA_OTHER;
     qn_buf_clear(&p->value);
-    qn_step step =
-        qn_tool_until(p, &p->value, p->format->tags->value_end, MOST_VALUE);
+    qn_step step = qn_tool_until(
+        p, &p->value, in_section ? cdata_end : p->format->tags->value_end,
+        MOST_VALUE);
     if (step != QN_STEP_ON)
         return step;
     qn_str text = qn_buf_str(&p->value);
-    if (text.size && text.data[text.size - 1] == '\n')
+    if (!in_section && text.size && text.data[text.size - 1] == '\n')
         text.size--;
     qn_tool_add_value(p, text, p->types);
-    return go(p, step, NEXT);
+    return go(p, step, in_section ? CDATA_END : NEXT);
 }
 
 /* The end of all calls, or another one. */
@@ -207,6 +211,7 @@ qn_step qn_step_tags(qn_tool_parser *p)
     case CDATA_END:
         return go(p, qn_tool_word_after_space(p, w->value_end), NEXT);
     case OTHER:
+    case CDATA_OTHER:
         return other(p);
     default:
         return after(p);
