@@ -325,6 +325,53 @@ def as_mlx_lm():
         need(cached_tokens(s, text) > 20, "it does not survive")
 
 
+# What mlx_lm.server 0.32.2 answers with the tiny model, asked for nothing but
+# log probabilities: ids, their log probabilities, the second likeliest ids.
+MLX_CHAT = {
+    "text": "\x10\ufffd\x17\ufffdld", "ids": [16, 196, 23, 223, 108, 100],
+    "logprobs": [-1.50078, -0.83524, -1.40071, -0.88176, -0.52652, -0.70821],
+    "second": [165, 194, 7, 210, 223, 181]}
+MLX_TEXT = {"text": "^'S'S'S\ufffd12", "ids": [94, 314, 314, 314, 157, 317],
+            "logprobs": [-1.38783, -1.48898, -1.6689, -1.03599, -1.06876,
+                         -1.70353]}
+
+
+@test("compat", "default-max-tokens")
+def what_mlx_lm_answers():
+    def check(choice, text, expected):
+        found = choice["logprobs"]
+        need(text == expected["text"] and found["tokens"] == expected["ids"],
+             choice)
+        need([c["id"] for c in found["content"]] == expected["ids"], choice)
+        for a, b, c in zip(found["token_logprobs"], expected["logprobs"],
+                           found["content"]):
+            need(abs(a - b) < 0.01 and c["logprob"] == a, choice)
+    with Server("--compat", "mlx-lm", "--dtype", "f32") as s:
+        request = chat("abcabc", max_tokens=6, logprobs=True, top_logprobs=2)
+        del request["json"]["temperature"]
+        [choice] = s.ask(request).json()["choices"]
+        check(choice, choice["message"]["content"], MLX_CHAT)
+        need([c["top_logprobs"][1]["id"] for c in
+              choice["logprobs"]["content"]] == MLX_CHAT["second"], choice)
+        request = post("/v1/completions", prompt="abcabc", max_tokens=6,
+                       logprobs=True)
+        [choice] = s.ask(request).json()["choices"]
+        check(choice, choice["text"], MLX_TEXT)
+        request = post("/v1/completions", prompt="abcabc", max_tokens=2,
+                       stream=True, stream_options={"include_usage": True})
+        names = [json.loads(data)["object"] for _, data, _ in
+                 s.ask(request).events[:-1]]
+        need(names[-1] == "chat.completion" and
+             set(names[:-1]) == {"text_completion"}, names)
+    for flags, most in (([], 512), (["--default-max-tokens", "3"], 3)):
+        with Server("--compat", "mlx-lm", *flags,
+                    model=scripted("x" * 900), program=QUERN_TEST) as s:
+            for request in (chat(), post("/v1/completions", prompt="a")):
+                request["json"].pop("max_tokens", None)
+                usage = s.ask(request).json()["usage"]
+                need(usage["completion_tokens"] == most, usage)
+
+
 def killed_while_it_writes():
     """Files are whole or not there, whenever the end comes."""
     folder = path("killed")
