@@ -18,6 +18,7 @@ import typing
 import urllib.error
 import urllib.request
 
+import jiter
 import pydantic
 from anthropic.types import (Message, MessageTokensCount,
                              RawMessageStreamEvent)
@@ -183,6 +184,27 @@ def openai_chunks(server, path, kind, body):
     return chunks
 
 
+def add_call(calls, delta):
+    """A call comes with its name, then as pieces of its arguments."""
+    delta, = delta
+    index = delta.pop("index")
+    if index == len(calls):
+        assert delta["function"]["arguments"] == "", delta
+        calls.append(copy.deepcopy(delta))
+    else:
+        assert index == len(calls) - 1 and set(delta) == {"function"}
+        (key, piece), = delta["function"].items()
+        assert key == "arguments" and piece
+        calls[index]["function"]["arguments"] += piece
+
+
+def without_ids(choices):
+    for choice in choices:
+        for call in choice.get("message", {}).get("tool_calls", []):
+            assert call.pop("id").startswith("call_")
+    return choices
+
+
 def stream_chat(server, body):
     chunks = openai_chunks(server, CHAT, ChatCompletionChunk, body)
     choices = {}
@@ -199,7 +221,12 @@ def stream_chat(server, body):
             assert part["finish_reason"] is None
             (key, text), = part["delta"].items()
             assert text
-            message[key] = message.get(key, "") + text
+            if key == "tool_calls":
+                add_call(message.setdefault(key, []), text)
+            else:
+                message[key] = message.get(key, "") + text
+        if not message["content"] and "tool_calls" in message:
+            message["content"] = None
         out.append({"index": index, "message": message,
                     "logprobs": joined(p["logprobs"]
                                        for p in [first, *parts, last]
@@ -234,6 +261,8 @@ def check_openai(server, path, kind, stream, body):
     whole = plain(server, path, kind, {k: v for k, v in body.items()
                                        if k not in streamed_only})
     choices, usage = stream(server, body)
+    without_ids(choices)
+    without_ids(whole["choices"])
     assert choices == whole["choices"], (body, choices, whole["choices"])
     if usage:
         assert usage == whole["usage"], (usage, whole["usage"])
@@ -252,20 +281,29 @@ RESPONSE_ORDER = {
     "message": ["response.output_item.added", "response.content_part.added",
                 "response.output_text.delta", "response.output_text.done",
                 "response.content_part.done", "response.output_item.done"],
+    "function_call": ["response.output_item.added", None,
+                      "response.function_call_arguments.delta",
+                      "response.function_call_arguments.done", None,
+                      "response.output_item.done"],
 }
 
 
 def check_item(item, found):
     """The events of one item, in their order and of the same text."""
     order = RESPONSE_ORDER[item["type"]]
-    assert [t for t in (e["type"] for e in found)
-            if t != order[2]] == order[:2] + order[3:], found
+    assert [t for t in (e["type"] for e in found) if t != order[2]] == \
+        [t for t in order[:2] + order[3:] if t], found
     assert all(e["output_index"] == found[0]["output_index"] for e in found)
     assert all(e.get("item_id", item["id"]) == item["id"] for e in found)
     assert found[-1]["item"] == item and found[0]["item"]["id"] == item["id"]
-    parts = item["content" if item["type"] == "message" else "summary"]
     deltas = [e for e in found if e["type"] == order[2]]
     text = "".join(e["delta"] for e in deltas)
+    if item["type"] == "function_call":
+        assert item["arguments"] == text == found[-2]["arguments"]
+        assert item["call_id"] == found[0]["item"]["call_id"]
+        assert found[0]["item"]["arguments"] == ""
+        return
+    parts = item["content" if item["type"] == "message" else "summary"]
     assert [p["text"] for p in parts] == [text], (parts, text)
     assert found[-2]["part"] == parts[0] and found[-3]["text"] == text
     if item["type"] == "message":
@@ -280,6 +318,7 @@ def nameless(response):
     out = copy.deepcopy(response)
     for item in [out, *out["output"]]:
         item.pop("id")
+        item.pop("call_id", None)
     out.pop("created_at")
     return out
 
@@ -314,7 +353,7 @@ def check_message(server, body):
     body = {"max_tokens": 200, "messages": ASK, "cache_prompt": False,
             "seed": 1, **body}
     whole = plain(server, MESSAGES, Message, body)
-    blocks, message, open_block = [], None, None
+    blocks, message, open_block, pieces = [], None, None, ""
     for name, data in events(server, MESSAGES, body):
         event = json.loads(data)
         assert event["type"] == name
@@ -333,9 +372,18 @@ def check_message(server, body):
             assert event["index"] == len(blocks) - 1 and open_block
             delta = dict(event["delta"])
             key = delta.pop("type").removesuffix("_delta")
-            open_block[key] += delta[key]
+            if key == "input_json":
+                pieces += delta["partial_json"]
+            else:
+                open_block[key] += delta[key]
         elif name == "content_block_stop":
             assert open_block and event["index"] == len(blocks) - 1
+            if open_block["type"] == "tool_use":
+                assert open_block["input"] == {}
+                # A call may be cut; the plain answer closes it.
+                open_block["input"] = jiter.from_json(
+                    pieces.encode(), partial_mode="trailing-strings")
+            pieces = ""
             open_block = None
         elif name == "message_delta":
             assert open_block is None
@@ -346,6 +394,8 @@ def check_message(server, body):
     for m in (message, whole):
         m.pop("id")
         for block in m["content"]:
+            if block["type"] == "tool_use":
+                assert block.pop("id").startswith("toolu_")
             if "signature" in block:
                 assert block.pop("signature").startswith("sig_")
     assert message == whole, (message, whole)
@@ -493,6 +543,9 @@ WEATHER = {"name": "get_weather", "description": "The weather of a city."}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
+WANTED = [{"city": "Oslo"}, {}]
+
+
 def caller(folder):
     """Says something, calls a function twice, and says something else."""
     call = '<tool_call>{"name": "get_weather", "arguments": %s}</tool_call>'
@@ -505,32 +558,40 @@ def caller(folder):
 
 def tools(server):
     """Answers with calls, whole, in part, and one at a time."""
-    for more in [{}, {"max_tokens": 60}, {"logprobs": True},
-                 {"parallel_tool_calls": False}]:
-        body = {"messages": ASK, "max_tokens": 300, "tools": [
-            {"type": "function", "function": {**WEATHER, "parameters":
-                                              SCHEMA}}], **more}
-        plain(server, CHAT, ChatCompletion, body)
-        for _, data in events(server, CHAT, body)[:-1]:
-            typed_chunk(ChatCompletionChunk, data)
-    for more in [{}, {"max_output_tokens": 60}, {
-            "include": ["message.output_text.logprobs"]}]:
-        body = {"input": "Hi", "max_output_tokens": 300, "tools": [
-            {"type": "function", "strict": False, **WEATHER,
-             "parameters": SCHEMA}], "tool_choice": "auto", **more}
-        whole = plain(server, RESPONSES, Response, body)
-        for _, data in events(server, RESPONSES, body):
-            event = typed(ResponseStreamEvent, json.loads(data))
-        for item in whole["output"] + event["response"]["output"]:
-            item.pop("call_id", None)
-        assert nameless(event["response"]) == nameless(whole), (event, whole)
-    for more in [{}, {"max_tokens": 60}]:
-        body = {"messages": ASK, "max_tokens": 300, "tools": [
-            {**WEATHER, "input_schema": SCHEMA}], **more}
-        plain(server, MESSAGES, Message, body)
-        for name, data in events(server, MESSAGES, body):
-            if name != "ping":
-                typed(RawMessageStreamEvent, json.loads(data))
+    for more in [{}, {"max_tokens": 20}, {"max_tokens": 60}, {"logprobs": True},
+                 {"n": 2}, {"parallel_tool_calls": False},
+                 {"tool_choice": "none"},
+                 {"stream_options": {"include_usage": True}}]:
+        whole = check_openai(server, CHAT, ChatCompletion, stream_chat, {
+            "messages": ASK, "max_tokens": 300, "seed": 1, "tools": [
+                {"type": "function",
+                 "function": {**WEATHER, "parameters": SCHEMA}}], **more})
+        choice = whole["choices"][0]
+        if "n" in more:
+            assert [json.loads(c["function"]["arguments"])
+                    for c in choice["message"]["tool_calls"]] == WANTED, whole
+            assert choice["finish_reason"] == "tool_calls", whole
+    for more in [{}, {"max_output_tokens": 20}, {"max_output_tokens": 60},
+                 {"include": ["message.output_text.logprobs"]},
+                 {"parallel_tool_calls": False}, {"tool_choice": "none"}]:
+        whole = check_response(server, {
+            "max_output_tokens": 300, "tool_choice": "auto", "tools": [
+                {"type": "function", "strict": False, **WEATHER,
+                 "parameters": SCHEMA}], **more})
+        if not more:
+            assert [json.loads(i["arguments"]) for i in whole["output"]
+                    if i["type"] == "function_call"] == WANTED, whole
+    for more in [{}, {"max_tokens": 20}, {"max_tokens": 60},
+                 {"tool_choice": {"type": "none"}},
+                 {"tool_choice": {"type": "auto",
+                                  "disable_parallel_tool_use": True}}]:
+        whole = check_message(server, {
+            "max_tokens": 300, "tools": [{**WEATHER, "input_schema": SCHEMA}],
+            **more})
+        if not more:
+            assert [b["input"] for b in whole["content"]
+                    if b["type"] == "tool_use"] == WANTED, whole
+            assert whole["stop_reason"] == "tool_use", whole
 
 
 # ---- all ----
