@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 static _Thread_local long countdown = -1;
 static atomic_long countdown_anywhere = -1;
@@ -98,6 +101,13 @@ void *qn_alloc_aligned(size_t align, size_t size)
 void qn_free(void *ptr)
 {
     free(ptr);
+}
+
+void qn_alloc_trim(void)
+{
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
 }
 
 char *qn_strdup(const char *text)

@@ -20,6 +20,9 @@ void *qn_reallocarray(void *ptr, size_t count, size_t size);
 /* `align` is a power of two; free with qn_free. */
 void *qn_alloc_aligned(size_t align, size_t size);
 void qn_free(void *ptr);
+/* Gives what was freed back to the system, where it can be asked for that: for
+ * those who freed much and will not want it again soon. */
+void qn_alloc_trim(void);
 
 char *qn_strdup(const char *text);
 /* Copies n bytes and appends a NUL. */

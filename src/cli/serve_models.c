@@ -603,7 +603,8 @@ static qn_status add_all(qn_served *s)
     const qn_arg *model = flag_of(s, QN_FLAG_SERVED);
     const qn_arg *dir = flag_of(s, QN_FLAG_MODELS_DIR);
     qn_status status = QN_OK;
-    if (args->word_count && (model->given || dir->given))
+    if (args->word_count &&
+        (model->origin == QN_FROM_FLAG || dir->origin == QN_FROM_FLAG))
         return qn_fail(QN_E_ARG,
                        "%s: one model is given as an argument, "
                        "several by --model NAME=MODEL",

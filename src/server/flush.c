@@ -1,10 +1,7 @@
 /* flush.c: POST /v1/cache/flush: drops the prompts that are kept, those on
  * the disk too where that is asked for. */
+#include "base/alloc.h"
 #include "common.h"
-
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
 
 typedef struct flush {
     bool disk;
@@ -69,10 +66,8 @@ static bool prepare(qn_api_call *call, const qn_api_model *model,
           : asked->disk && model->disk &&
                 quern_prefix_flush(model->disk, &files, &size, &cause))
         return qn_api_fail_runtime(error, &cause);
-#if defined(__GLIBC__)
     /* Who asks for this wants the memory for something else. */
-    malloc_trim(0);
-#endif
+    qn_alloc_trim();
     asked->entries += entries + files;
     asked->bytes += bytes + size;
     return write_answer(call, error);

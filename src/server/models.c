@@ -164,6 +164,7 @@ static void run(qn_work *work)
     case QN_MODELS_FREE:
         quern_model_free(m->made);
         m->made = NULL;
+        qn_alloc_trim();
         break;
     }
     qn_loop_post(s->loop, &m->done);
@@ -299,27 +300,31 @@ static void begin_load(qn_server *s, qn_slot *slot)
 }
 
 /* The loaded slot that was not used for longest, among the idle ones or those
- * with calls. */
+ * with calls that are not to go yet. */
 static qn_slot *oldest(const qn_models *m, bool idle)
 {
     qn_slot *found = NULL;
     for (size_t i = 0; i < m->count; i++) {
         qn_slot *slot = &m->slots[i];
-        if (slot->state == QN_SLOT_LOADED && !slot->leaving &&
-            !slot->users == idle && (!found || slot->used_at < found->used_at))
+        bool fits = idle ? !slot->users : slot->users && !slot->leaving;
+        if (slot->state == QN_SLOT_LOADED && fits &&
+            (!found || slot->used_at < found->used_at))
             found = slot;
     }
     return found;
 }
 
-static bool has_room(const qn_server *s, const qn_slot *slot)
+/* Whether a slot has room beside those that are loaded, or beside those of them
+ * that stay. */
+static bool has_room(const qn_server *s, const qn_slot *slot, bool stay)
 {
     const qn_models *m = &s->models;
     uint64_t needed = slot->plan.fit.required, taken = 0;
     quern_machine now;
     bool alone = true;
     for (size_t i = 0; i < m->count; i++)
-        if (m->slots[i].state == QN_SLOT_LOADED && !m->slots[i].leaving) {
+        if (m->slots[i].state == QN_SLOT_LOADED &&
+            !(stay && m->slots[i].leaving)) {
             taken += m->slots[i].plan.fit.required;
             alone = false;
         }
@@ -336,15 +341,27 @@ static bool has_room(const qn_server *s, const qn_slot *slot)
 static bool make_room(qn_server *s, const qn_slot *slot)
 {
     qn_slot *victim;
-    if (has_room(s, slot))
+    if (has_room(s, slot, false))
         return true;
     if ((victim = oldest(&s->models, true))) {
         begin_free(s, victim);
         return false;
     }
-    while (!has_room(s, slot) && (victim = oldest(&s->models, false)))
+    while (!has_room(s, slot, true) && (victim = oldest(&s->models, false)))
         victim->leaving = true;
     return false;
+}
+
+/* Those that are to go stay those as long as the same caller needs the room:
+ * every call that ends makes another one the oldest, and nobody would ever be
+ * idle. */
+static void choose_leaving(qn_models *m)
+{
+    const qn_waiter *w = first_waiter(m, false);
+    uint64_t number = w ? w->number : 0;
+    for (size_t i = 0; i < m->count && number != m->room_for; i++)
+        m->slots[i].leaving = false;
+    m->room_for = number;
 }
 
 /* Goes one step towards what the first waiter wants. */
@@ -378,16 +395,18 @@ static void advance(qn_task *task)
     qn_server *s = (qn_server *)((char *)m - offsetof(qn_server, models));
     double now = qn_server_now();
     qn_waiter *w;
+    choose_leaving(m);
     for (size_t i = 0; i < m->count && !m->busy; i++) {
         qn_slot *slot = &m->slots[i];
-        slot->leaving = false;
         if (slot->state == QN_SLOT_LOADED && !slot->users &&
             (slot->unwanted || (slot->until <= now && !slot->line)))
             begin_free(s, slot);
     }
     if (!m->busy) {
-        while ((w = first_waiter(m, false)) && is_ready(w->slot, w->ctx))
+        while ((w = first_waiter(m, false)) && is_ready(w->slot, w->ctx)) {
             let_in(w);
+            choose_leaving(m);
+        }
         if (w)
             serve_first(s, w);
     }

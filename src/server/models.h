@@ -104,7 +104,8 @@ typedef enum qn_models_task {
 typedef struct qn_models {
     qn_slot *slots;
     size_t count;
-    uint64_t numbers; /* of waiters */
+    uint64_t numbers;  /* of waiters */
+    uint64_t room_for; /* the one for whom slots are leaving; 0: nobody */
     qn_task advance;
 
     /* What a worker does; its own until `done` runs. */

@@ -253,6 +253,60 @@ def models_are_loaded_and_unloaded_when_asked_to():
         need(a.status == 400 and code_of(a) == "invalid_json", a.body)
 
 
+def open_gate(name):
+    with open(name, "wb"):
+        pass
+
+
+@test()
+def while_one_is_loaded():
+    gates = [path(f"gate-many-{i}") for i in range(3)]
+    flags = [f"--model={n}={scripted('x', load_gate=g)}"
+             for n, g in zip("abc", gates)]
+    with Many(*flags, "--model", f"tiny={TINY}", program=QUERN_TEST) as s:
+        need(s.status(chat(model="tiny")) == 200, "tiny")
+        c = Connection(s.port, 60)
+        c.send(request_bytes(s.port, chat(model="a")))
+        s.wait_state("a", "loading")
+        # Others go on, and the next one waits until this one is loaded.
+        need(s.status(chat(model="tiny")) == 200, "others wait")
+        need(s.status(get("/health")) == 200, "health")
+        next_one = Later(s, chat(model="b"))
+        s.wait_metric("requests_waiting", "b", 1)
+        need(s.states()["b"] == "unloaded", "two at a time")
+        c.close()
+        s.wait_metric("requests_waiting", "a", 0)
+        need('outcome="cancelled",model="a"} 1' in
+             s.ask(get("/metrics")).body.decode(), "it was not noticed")
+        late = Later(s, chat(model="a"))
+        s.wait_metric("requests_waiting", "a", 1)
+        need(s.unload("a").status == 409, "somebody waits")
+        gone = Later(s, post("/v1/models/unload", model="a", force=True))
+        a = late.answer()
+        need(a.status == 503 and code_of(a) == "shutting_down", a.body)
+        open_gate(gates[0])
+        open_gate(gates[1])
+        need(gone.answer().json()["state"] == "unloaded", "force")
+        need(words(next_one.answer()) == "x", "b")
+        need(s.states()["a"] == "unloaded", s.states())
+        # Forgetting all waits for what is being loaded.
+        waits = Later(s, chat(model="c"))
+        s.wait_state("c", "loading")
+        forget = Later(s, post("/v1/cache/flush"))
+        open_gate(gates[2])
+        need(forget.answer().status == 200, "flush")
+        need(words(waits.answer()) == "x", "c")
+    with Many("--model", "a=" + scripted("x", load_gate=path("gate-end")),
+              program=QUERN_TEST) as s:
+        waits = Later(s, chat(model="a"))
+        s.wait_state("a", "loading")
+        s.process.send_signal(signal.SIGTERM)
+        a = waits.answer()
+        need(a.status == 503 and code_of(a) == "shutting_down", a.body)
+        open_gate(path("gate-end"))
+        s.end(how=None)
+
+
 @test()
 def a_context_is_for_one_load():
     with Many("--model", f"a={TINY}") as s:

@@ -295,6 +295,41 @@ static void test_a_used_one_stays_and_takes_no_more(void **state)
     give(&callers[3]);
 }
 
+static void test_the_one_that_is_to_go_stays_that_one(void **state)
+{
+    (void)state;
+    until(has_started);
+    memset(callers, 0, sizeof callers);
+    ask(&callers[0], 0);
+    until(all_are_served);
+    ask(&callers[1], 0);
+    ask(&callers[2], 1);
+    until(all_are_served);
+    ask(&callers[3], 2);
+    until(is_quiet);
+    until(is_quiet);
+    /* It was used last now, but it goes on leaving. */
+    give(&callers[0]);
+    ask(&callers[4], 0);
+    until(is_quiet);
+    until(is_quiet);
+    assert_false(callers[4].has);
+    ask(&callers[5], 1);
+    assert_true(callers[5].has);
+    give(&callers[1]);
+    until(is_quiet);
+    while (!callers[3].has)
+        until(is_quiet);
+    assert_false(callers[4].has);
+    give(&callers[3]);
+    until(all_are_served);
+    assert_true(callers[4].has);
+    assert_int_equal(state_of(1), QN_SLOT_LOADED);
+    give(&callers[2]);
+    give(&callers[4]);
+    give(&callers[5]);
+}
+
 static void test_a_failure_is_told_and_tried_again(void **state)
 {
     (void)state;
@@ -412,6 +447,7 @@ int main(void)
         test_of(test_one_load_serves_all_who_wait),
         test_of(test_the_least_recently_used_one_goes),
         test_of(test_a_used_one_stays_and_takes_no_more),
+        test_of(test_the_one_that_is_to_go_stays_that_one),
         test_of(test_a_failure_is_told_and_tried_again),
         test_of(test_unloading_waits_for_users),
         test_of(test_everybody_is_served_and_memory_suffices),
