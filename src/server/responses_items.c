@@ -27,6 +27,25 @@ static item_kind kind_of(const qn_json *item)
     return type ? OTHER : MESSAGE;
 }
 
+#define ROW(name, types, shape) QN_FIELD_BY(name, types, shape, qn_take_nothing)
+
+static const qn_field part_rows[] = {
+    ROW("type", QN_STRING, NULL),
+    ROW("text", QN_STRING, NULL),
+    ROW("refusal", QN_STRING, NULL),
+    /* Of answers that are sent back. */
+    ROW("annotations", QN_ARRAY, NULL),
+    ROW("logprobs", QN_ARRAY, NULL),
+};
+static const qn_table part_table = {
+    part_rows, sizeof part_rows / sizeof *part_rows, NULL, NULL};
+
+/* What is no text is refused later, whatever it has. */
+static bool is_textual(const qn_json *part)
+{
+    return qn_field_get(part, "text") || qn_field_get(part, "refusal");
+}
+
 static bool parts_shape(qn_reading *r, const qn_field *f, const qn_json *value,
                         void *base)
 {
@@ -39,17 +58,13 @@ static bool parts_shape(qn_reading *r, const qn_field *f, const qn_json *value,
         if (!qn_check_type(r, part, QN_OBJECT) ||
             !qn_field_typed(r, part, "type", QN_STRING))
             return false;
-        const qn_json *text = qn_field_get(part, "text");
-        size_t outside = qn_enter(r, "text");
-        if (text && !qn_check_type(r, text, QN_STRING))
+        if ((is_textual(part) && !qn_fields_known(r, part, &part_table, 1)) ||
+            !qn_fields_shape(r, part, &part_table, 1))
             return false;
-        qn_leave(r, outside);
         qn_leave(r, before);
     }
     return true;
 }
-
-#define ROW(name, types, shape) QN_FIELD_BY(name, types, shape, qn_take_nothing)
 
 static const qn_field item_rows[] = {
     ROW("type", QN_STRING, NULL),

@@ -594,6 +594,27 @@ def tools(server):
             assert whole["stop_reason"] == "tool_use", whole
 
 
+def sent_back(server):
+    """What the packages make of an answer is good for the next request, also
+    where no unknown field is."""
+    o, a = server.openai(), server.anthropic()
+    made = o.chat.completions.create(model="m", messages=ASK)
+    message = made.choices[0].message
+    for form in (message, message.model_dump(),
+                 message.model_dump(exclude_none=True)):
+        o.chat.completions.create(model="m", messages=[*ASK, form, *ASK])
+    output = o.responses.create(model="m", input="Hi", include=[
+        "message.output_text.logprobs"]).output
+    for items in (output, [i.model_dump() for i in output],
+                  [i.model_dump(exclude_none=True) for i in output]):
+        o.responses.create(model="m", input=[*ASK, *items, *ASK])
+    content = a.messages.create(model="m", max_tokens=60, messages=ASK).content
+    for blocks in (content, [b.model_dump() for b in content]):
+        turns = [*ASK, {"role": "assistant", "content": blocks}, *ASK]
+        a.messages.create(model="m", max_tokens=5, messages=turns)
+        a.messages.count_tokens(model="m", messages=turns)
+
+
 # ---- all ----
 
 def main():
@@ -622,6 +643,8 @@ def main():
                         bad += 1
                         print(f"FAILED {name}: {function.__name__}: "
                               f"{type(error).__name__} {error}"[:1500])
+        with Server(QUERN, made["thinks"], "--strict-fields") as server:
+            sent_back(server)
     print(f"{bad} failed")
     return 1 if bad else 0
 

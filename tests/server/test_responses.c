@@ -48,6 +48,12 @@ static void test_bodies_are_refused_with_their_field(void **state)
         {FIELD("\"messages\":[]"), QN_API_UNKNOWN_FIELD, "messages"},
         {INPUT("{\"role\":\"user\",\"content\":\"a\",\"x\":1}"),
          QN_API_UNKNOWN_FIELD, "input[0].x"},
+        {INPUT("{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
+               "\"text\":\"a\",\"x\":1}]}"),
+         QN_API_UNKNOWN_FIELD, "input[0].content[0].x"},
+        {INPUT("{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\","
+               "\"refusal\":1}]}"),
+         QN_API_INVALID_TYPE, "input[0].content[0].refusal"},
     };
     check_bad_bodies(responses, &strict_server, BAD(rows));
 }
