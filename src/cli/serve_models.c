@@ -195,6 +195,34 @@ static quern_status refuse(const quern_fit *f, quern_error *error)
     return error->status;
 }
 
+static quern_status refuse_kv(uint64_t asked, uint64_t usable,
+                              quern_error *error)
+{
+    char a[QN_SIZE_TEXT], b[QN_SIZE_TEXT];
+    *error = (quern_error){.status = QUERN_E_NOMEM};
+    snprintf(error->where, sizeof error->where, "--kv-budget");
+    snprintf(error->message, sizeof error->message,
+             "expected at most the %s that can be used, found %s",
+             qn_size_text(a, usable), qn_size_text(b, asked));
+    return error->status;
+}
+
+/* The usual length of answers is cut to what a context leaves; one that was
+ * asked for is not.  Contexts of several models differ. */
+static quern_status check_answers(const qn_served *s, int64_t ctx,
+                                  quern_error *error)
+{
+    const qn_arg *most = flag_of(s, QN_FLAG_DEFAULT_MAX_TOKENS);
+    if (s->many || most->origin != QN_FROM_FLAG || most->whole <= ctx)
+        return QUERN_OK;
+    *error = (quern_error){.status = QUERN_E_ARG};
+    snprintf(error->where, sizeof error->where, "--default-max-tokens");
+    snprintf(error->message, sizeof error->message,
+             "expected at most the context, %lld, found %lld", (long long)ctx,
+             (long long)most->whole);
+    return error->status;
+}
+
 /* A context that is asked for at run time is had or refused. */
 static bool settle_context(admission *a, int64_t ctx, bool *lowered)
 {
@@ -249,16 +277,11 @@ static quern_status plan(void *data, size_t model, const quern_model *headers,
                            .fit = a.fit};
     if (!a.fit.fits && !force)
         return refuse(&a.fit, error);
-    if (s->kv_asked > a.fit.usable) {
-        *error = (quern_error){.status = QUERN_E_NOMEM};
-        snprintf(error->where, sizeof error->where, "--kv-budget");
-        snprintf(error->message, sizeof error->message,
-                 "more than the memory that can be used");
-        return error->status;
-    }
+    if (s->kv_asked > a.fit.usable)
+        return refuse_kv(s->kv_asked, a.fit.usable, error);
     if (lowered)
         say_lowered(s, model, &a.fit);
-    return QUERN_OK;
+    return check_answers(s, a.fit.context, error);
 }
 
 /* Why the server does not start. */

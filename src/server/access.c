@@ -14,6 +14,7 @@
 qn_status qn_access_open(qn_access_log *log)
 {
     log->fd = log->secret ? -1 : STDERR_FILENO;
+    log->owned = false;
     if (!log->path)
         return QN_OK;
     int fd = open(log->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
@@ -22,14 +23,17 @@ qn_status qn_access_open(qn_access_log *log)
         return qn_fail_where(qn_fail(QN_E_IO, "%s", strerror(errno)), "%s",
                              log->path);
     log->fd = fd;
+    log->owned = true;
     return QN_OK;
 }
 
 void qn_access_close(qn_access_log *log)
 {
-    if (log->path && log->fd >= 0)
+    /* A file that could not be had left stderr, which others write to. */
+    if (log->owned)
         close(log->fd);
     log->fd = -1;
+    log->owned = false;
 }
 
 /* ---- lines ---- */

@@ -12,6 +12,7 @@ typedef struct qn_access_log {
     const char *path; /* NULL: stderr */
     bool secret;      /* the file is for its owner alone */
     int fd;           /* -1: none */
+    bool owned;       /* the descriptor is of the file, not stderr */
     unsigned lost;    /* lines since the last one that could be written */
 } qn_access_log;
 

@@ -45,13 +45,17 @@ bool qn_listen_is_address(const char *host)
                               "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:%_-")];
 }
 
-static qn_status refuse(const char *host, int fd, const char *what)
+/* `port` is the one that was asked for; 0: none. */
+static qn_status refuse(const char *host, int port, int fd, const char *what)
 {
     int error = errno;
     if (fd >= 0)
         close(fd);
-    return qn_fail_where(qn_fail(QN_E_IO, "%s: %s", what, strerror(error)),
-                         "%s", host);
+    qn_status status = qn_fail(QN_E_IO, "%s: %s", what, strerror(error));
+    if (!port)
+        return qn_fail_where(status, "%s", host);
+    return qn_fail_where(status, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
+                         port);
 }
 
 /* ---- Unix sockets ---- */
@@ -77,14 +81,14 @@ static qn_status listen_unix(qn_listeners *out, const char *host)
     snprintf(address.sun_path, sizeof address.sun_path, "%s", unix_path(host));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return refuse(host, fd, "no socket");
+        return refuse(host, 0, fd, "no socket");
     remove_stale(&address);
     /* Nobody may come in between the file's making and its mode. */
     mode_t before = umask(S_IRWXG | S_IRWXO | S_IXUSR);
     int rc = bind(fd, (const struct sockaddr *)&address, sizeof address);
     umask(before);
     if (rc || listen(fd, BACKLOG))
-        return refuse(host, fd, "the address can't be had");
+        return refuse(host, 0, fd, "the address can't be had");
     char *path = qn_strdup(address.sun_path);
     if (!path) {
         close(fd);
@@ -124,7 +128,7 @@ static void add(qn_listeners *out, const char *host, int fd)
     out->fds[out->count++] = fd;
 }
 
-static qn_status listen_one(qn_listeners *out, const char *host,
+static qn_status listen_one(qn_listeners *out, const char *host, int port,
                             const struct addrinfo *found)
 {
     if (out->count == QN_LISTENERS)
@@ -132,12 +136,12 @@ static qn_status listen_one(qn_listeners *out, const char *host,
     int fd =
         socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return refuse(host, fd, "no socket");
+        return refuse(host, port, fd, "no socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (found->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){1}, sizeof(int));
     if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, BACKLOG))
-        return refuse(host, fd, "the address can't be had");
+        return refuse(host, port, fd, "the address can't be had");
     add(out, host, fd);
     return QN_OK;
 }
@@ -155,7 +159,7 @@ static qn_status listen_port(qn_listeners *out, const char *host, int port)
         return qn_fail_where(
             qn_fail(QN_E_IO, "no such address: %s", gai_strerror(rc)), "%s",
             host);
-    qn_status status = listen_one(out, host, found);
+    qn_status status = listen_one(out, host, port, found);
     freeaddrinfo(found);
     return status;
 }

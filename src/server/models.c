@@ -66,8 +66,8 @@ static void learn_model(qn_server *s, qn_slot *slot, quern_model *model)
     slot->used_at = qn_server_now();
     slot->until =
         c->idle_unload > 0 ? slot->used_at + c->idle_unload : INFINITY;
+    /* Its facts are those of its files, whatever form weights have here. */
     quern_model_info(model, &slot->info);
-    learn_facts(&slot->facts, &slot->info, c->pooling);
     make_fingerprint(slot);
     quern_request_init(&slot->defaults, model);
     if (c->compat_mlx_lm)

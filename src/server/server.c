@@ -162,6 +162,19 @@ static bool is_json(qn_str type)
                       type.data[n] == ' ' || type.data[n] == '\t');
 }
 
+/* Clients' bytes are shown when they are plain. */
+static bool refuse_type(qn_str type, qn_api_error *error)
+{
+    size_t plain = 0;
+    while (plain < type.size && type.data[plain] >= ' ' &&
+           type.data[plain] < 0x7f)
+        plain++;
+    bool shown = plain && plain == type.size && plain < 80;
+    return qn_api_fail(error, QN_API_UNSUPPORTED_MEDIA_TYPE, NULL,
+                       "expected Content-Type: application/json, found %.*s",
+                       shown ? (int)plain : 7, shown ? type.data : "another");
+}
+
 static bool check_body(const qn_server *s, qn_exchange *x, qn_api_error *error)
 {
     qn_str value;
@@ -184,8 +197,7 @@ static bool check_body(const qn_server *s, qn_exchange *x, qn_api_error *error)
     bool typed = qn_head_get(&x->head, "content-type", &value);
     if (typed ? is_json(value) : !qn_head_get(&x->head, "origin", &value))
         return true;
-    return qn_api_fail(error, QN_API_UNSUPPORTED_MEDIA_TYPE, NULL,
-                       "expected Content-Type: application/json");
+    return refuse_type(typed ? value : qn_str_of("none"), error);
 }
 
 static const qn_route *find_route(const qn_server *s, qn_exchange *x,

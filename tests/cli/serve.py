@@ -769,7 +769,8 @@ def starting_and_not():
         need(f"quern: serving tiny on http://127.0.0.1:{s.port} (ctx 256, "
              "parallel 8, backend cpu)" in s.errors(), s.errors())
         err = run(TINY, "--port", str(s.port), code=1)[2]
-        need("can't be had" in err and "serving" not in err, err)
+        need(f"127.0.0.1:{s.port}: the address can't be had" in err and
+             "serving" not in err, err)
     run("/nowhere/model", "--port", "0", code=3)
     bad = path("bad")
     shutil.copytree(TINY, bad)
@@ -781,9 +782,11 @@ def starting_and_not():
                   ["--alias", "a/../b"], ["--cors-origin", "x"],
                   ["--api-key", ""], ["--api-key", "k", "--cors-origin", "*"],
                   ["--port", "70000"], ["--parallel", "0"], ["--num-draft",
-                                                            "2"]):
+                                                            "2"],
+                  ["--idle-unload", "5m"], ["--default-max-tokens", "257"]):
         run(TINY, "--port", "0", *words, code=2)
-    run(TINY, "--check", "--host", "127.0.0.1", code=0)
+    run(TINY, "--check", "--host", "127.0.0.1", "--default-max-tokens", "256",
+        code=0)
     run(TINY, "--check", "--ctx", "300", code=2)
     out = run(TINY, "--print-config", "--parallel", "3", code=0)[1]
     need(re.search(r"parallel +3 ", out), out)
@@ -792,7 +795,8 @@ def starting_and_not():
     need("prefix cache" in err and "hint: " in err, err)
     run(TINY, "--check", "--prefix-cache", "1000T", "--auto-fit", code=5)
     run(TINY, "--check", "--prefix-cache", "1000T", "--force", code=0)
-    run(TINY, "--kv-budget", "1000T", "--port", "0", code=5)
+    err = run(TINY, "--kv-budget", "1000T", "--port", "0", code=5)[2]
+    need(re.search("--kv-budget: expected at most .* found ", err), err)
 
 
 @test("host", "allow-unauthenticated", "max-connections")
@@ -919,8 +923,9 @@ def logs():
     with Server("--log-level", "warn") as s:
         s.ask(get("/health"))
         need("route=" not in s.errors(), s.errors())
-    run(TINY, "--port", "0", "--log-file", "/nowhere/log", code=1)
-    run(TINY, "--port", "0", "--log-content", "/nowhere/log", code=1)
+    for flag in "--log-file", "--log-content":
+        err = run(TINY, "--port", "0", flag, "/nowhere/log", code=1)[2]
+        need("/nowhere/log: No such file" in err, f"{flag}: {err!r}")
     name = path("content.log")
     with Server("--trust-proxy", "--log-content", name, "--deterministic",
                 env={}) as s:

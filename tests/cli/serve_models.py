@@ -654,6 +654,23 @@ def folders_of_models():
 
 
 @test()
+def what_is_said_of_a_model_is_the_same_when_it_is_loaded():
+    packed, file = path("packed"), path("packed.gguf")
+    for line in (["quantize", TINY, packed, "--group-size", "32"],
+                 ["convert", packed, file, "--to", "gguf"]):
+        subprocess.run([QUERN, *line, "-q"], env=environment(), check=True,
+                       timeout=120, stdin=subprocess.DEVNULL)
+    with Many("--model", f"a={file}", "--model", f"b={TINY}") as s:
+        for name in "a", "b":
+            before = s.ask(get(f"/v1/models/{name}")).json()
+            s.load(name)
+            after = s.ask(get(f"/v1/models/{name}")).json()
+            need(before.pop("state") == "unloaded" and
+                 after.pop("state") == "loaded" and before == after,
+                 f"{before} and then {after}")
+
+
+@test()
 def flags_that_say_which():
     with Many("--model", TINY) as s:
         need(s.ask(get("/v1/models")).json()["data"][0]["id"] == "tiny",

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,6 +83,21 @@ static void test_secrets_do_not_go_to_stderr(void **state)
     assert_int_equal(log.fd, STDERR_FILENO);
 }
 
+/* Others write to stderr, before and after. */
+static void test_a_file_that_cannot_be_had_leaves_stderr_open(void **state)
+{
+    (void)state;
+    for (int secret = 0; secret < 2; secret++) {
+        qn_access_log log = {
+            .path = "/nowhere/log", .secret = secret, .fd = -1};
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(qn_access_open(&log), QN_E_IO);
+            qn_access_close(&log);
+        }
+        assert_int_not_equal(fcntl(STDERR_FILENO, F_GETFD), -1);
+    }
+}
+
 static void test_client_text_cannot_forge_lines(void **state)
 {
     (void)state;
@@ -122,6 +138,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_a_full_pipe_loses_lines_and_holds_nobody_up),
         cmocka_unit_test(test_secrets_do_not_go_to_stderr),
+        cmocka_unit_test(test_a_file_that_cannot_be_had_leaves_stderr_open),
         cmocka_unit_test(test_client_text_cannot_forge_lines),
         cmocka_unit_test(test_json_is_one_object_a_line),
     };

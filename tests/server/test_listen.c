@@ -81,7 +81,9 @@ static void test_all_get_one_port_and_it_is_then_in_use(void **state)
     assert_int_equal(one.count, 2);
     assert_true(one.port > 0);
     assert_int_equal(qn_listen(&two, hosts + 1, 1, one.port), QN_E_IO);
-    assert_string_equal(qn_error_where(), "127.0.0.2");
+    char where[64];
+    snprintf(where, sizeof where, "127.0.0.2:%d", one.port);
+    assert_string_equal(qn_error_where(), where);
     qn_listeners_close(&one);
     assert_int_equal(qn_listen(&two, hosts + 1, 1, one.port), QN_OK);
     assert_non_null(strstr(two.url, "http://127.0.0.2:"));
