@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 import openai
+from anthropic.types.shared import ErrorResponse
+from openai.types.shared import ErrorObject
 
 from support import ASK, Server, edit, raises, scripted
 
@@ -39,7 +41,12 @@ def message(client, **more):
 
 
 def status(error, expected, kind=None):
+    """The exception of this status, and a body as the package's types say."""
     assert error.status_code == expected, error
+    if isinstance(error, openai.APIError):
+        ErrorObject.model_validate(error.body, strict=True)
+    elif kind and expected != 413:  # the package has no type for that one
+        ErrorResponse.model_validate(error.body, strict=True)
     if kind:
         assert error.body["error"]["type"] == kind, error.body
     assert error.response.headers["X-Request-Id"].startswith("req_")

@@ -101,6 +101,18 @@ def post(server, path, body, status=200):
         return error.headers, text
 
 
+def get(server, path, status=200):
+    request = urllib.request.Request(
+        server.url + path, headers={"Authorization": "Bearer key"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert status == 200, f"{path}: 200, expected {status}"
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        assert error.code == status, f"{path}: {error.code}"
+        return error.read()
+
+
 def plain(server, path, kind, body):
     return typed(kind, json.loads(post(server, path, body)[1]))
 
@@ -323,6 +335,15 @@ def nameless(response):
     return out
 
 
+def check_stored(server, body, response):
+    """A response is kept as it was given, unless it is not to be."""
+    path = f"{RESPONSES}/{response['id']}"
+    if body.get("store", True):
+        assert json.loads(get(server, path)) == response
+    else:
+        get(server, path, 404)
+
+
 def check_response(server, body):
     body = {"input": "Hi", "cache_prompt": False, "seed": 1, **body}
     whole = plain(server, RESPONSES, Response, body)
@@ -335,6 +356,8 @@ def check_response(server, body):
     assert types[:2] == ["response.created", "response.in_progress"], types
     assert types[-1] == f"response.{whole['status']}", types
     last = found[-1]["response"]
+    check_stored(server, body, whole)
+    check_stored(server, body, last)
     assert nameless(last) == nameless(whole), (last, whole)
     for e in found[:2]:
         assert e["response"]["output"] == [] and e["response"]["id"] == last["id"]
@@ -482,11 +505,8 @@ def messages(server):
 
 @test
 def others(server):
-    with urllib.request.urlopen(urllib.request.Request(
-            server.url + "/v1/models",
-            headers={"Authorization": "Bearer key"})) as answer:
-        for model in json.load(answer)["data"]:
-            typed(Model, model)
+    for model in json.loads(get(server, "/v1/models"))["data"]:
+        typed(Model, model)
 
 
 # What the server has no meaning for: listed as ignored, as all that it does not
