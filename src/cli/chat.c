@@ -543,7 +543,9 @@ static int open_answers(chat *c)
     const qn_arg *server = &cli->args.flag[QN_FLAG_SERVER];
     quern_error error;
     if (server->given) {
-        qn_status status = qn_remote_new(&c->remote, server->text);
+        const char *name =
+            cli->args.word_count ? cli->args.words[0] : "default";
+        qn_status status = qn_remote_new(&c->remote, server->text, name);
         return status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
     }
     int code = qn_cli_load(cli, cli->args.words[0], &c->model);
@@ -565,8 +567,6 @@ static qn_status prepare(chat *c)
     const qn_arg *flag = c->cli->args.flag;
     bool server = flag[QN_FLAG_SERVER].given;
     qn_status status = qn_cli_check_request(flag);
-    if (!status && server && c->cli->args.word_count)
-        status = qn_fail(QN_E_ARG, "--server and a model exclude each other");
     if (!status && server && flag[QN_FLAG_PROGRESS].origin == QN_FROM_FLAG)
         status = qn_fail(QN_E_ARG, "--server and --progress exclude each "
                                    "other: the server computes");

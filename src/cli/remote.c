@@ -33,6 +33,7 @@ struct qn_remote {
     CURL *easy;
     struct curl_slist *headers;
     char *url;
+    const char *model;
 };
 
 /* ---- the library ---- */
@@ -114,11 +115,12 @@ qn_status qn_remote_url(char **out, const char *url)
     return *out ? QN_OK : QN_E_NOMEM;
 }
 
-qn_status qn_remote_new(qn_remote **out, const char *url)
+qn_status qn_remote_new(qn_remote **out, const char *url, const char *model)
 {
     qn_remote *r = qn_calloc(1, sizeof *r);
     if (!r)
         return QN_E_NOMEM;
+    r->model = model;
     qn_status status = qn_remote_url(&r->url, url);
     if (!status)
         status = load(r);
@@ -158,7 +160,7 @@ static void write_setting(qn_json_writer *w, int flag, const qn_arg *arg)
         qn_json_write_int(w, arg->whole);
 }
 
-static qn_status write_body(qn_buf *out, const qn_talk *talk,
+static qn_status write_body(qn_buf *out, const char *model, const qn_talk *talk,
                             const qn_arg *flags)
 {
     qn_buf messages = QN_BUF_INIT;
@@ -170,7 +172,7 @@ static qn_status write_body(qn_buf *out, const qn_talk *talk,
     qn_json_write_begin(&w, out);
     qn_json_write_object(&w);
     qn_json_write_key(&w, "model");
-    qn_json_write_text(&w, "default");
+    qn_json_write_text(&w, model);
     qn_json_write_key(&w, "stream");
     qn_json_write_bool(&w, true);
     if (!status) {
@@ -349,7 +351,7 @@ qn_status qn_remote_ask(qn_remote *remote, const qn_talk *talk,
     qn_buf body = QN_BUF_INIT;
     double began = qn_cli_now();
     *result = (quern_result){.stop = -1, .end_id = -1};
-    qn_status status = write_body(&body, talk, flags);
+    qn_status status = write_body(&body, remote->model, talk, flags);
     if (!status)
         status = perform(&a, &body);
     if (status == QN_E_CANCELLED)

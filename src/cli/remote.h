@@ -27,9 +27,10 @@ qn_status qn_remote_headers(struct curl_slist **headers,
                             struct curl_slist *(*append)(struct curl_slist *,
                                                          const char *));
 
-/* `url` with or without /v1.  The caller owns *out (qn_remote_free).
+/* `url` with or without /v1; `model`, which must outlive *out, is what the
+ * server is asked for.  The caller owns *out (qn_remote_free).
  * QN_E_UNSUPPORTED without libcurl, QN_E_ARG for what is no URL. */
-qn_status qn_remote_new(qn_remote **out, const char *url);
+qn_status qn_remote_new(qn_remote **out, const char *url, const char *model);
 void qn_remote_free(qn_remote *remote);
 
 /* Asks with the conversation's messages and settings (those of `flags` where

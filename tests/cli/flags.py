@@ -409,8 +409,7 @@ def rows_of_chat():
         "seed": Row(base(TINY), ["--seed", "35"], r"seed 35\b", text=longer),
         "progress": Row(hi, ["--progress", "json"], '"event":"progress"',
                         text=text),
-        "server": Row(hi, ["--server", NOWHERE], "exclude each other",
-                      text=text),
+        "server": Row(hi, ["--server", NOWHERE], "connect", text=text),
         "history": Row(hi, ["--history", path("history")],
                        makes=path("history"), text=text),
         "model": Row(["chat", "--max-tokens", "4"], ["--model", TINY],
@@ -768,7 +767,7 @@ SAMPLING = {
     "seed", "think"}
 MODES = [
     ("chat", ["--server", NOWHERE],
-     SPEAKING | SAMPLING | {"server", "show-thinking", "history"}),
+     SPEAKING | SAMPLING | {"server", "show-thinking", "history", "model"}),
     ("bench", ["--server", NOWHERE],
      SPEAKING | {"server", "progress", "prompt", "decode", "repeat", "warmup",
                  "concurrency", "record"}),

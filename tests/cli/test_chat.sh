@@ -193,6 +193,10 @@ check "what it was asked" json "d[0][0] == '/v1/chat/completions' and
         ['S', 'Hi', 'Two wörds.', 'More'] and
     d[0][1]['temperature'] == 0.5 and d[1][1]['top_p'] == 0.5 and
     d[0][1]['stream'] is True and d[0][2] is None"
+check "any model will do" json "d[0][1]['model'] == 'default'"
+ask 'Hi\n' small
+tail -n 1 "$scratch/log" >"$scratch/out"
+check "one of several" json "d[1]['model'] == 'small'"
 ask 'Hi\n' --no-think --ignore-eos
 tail -n 1 "$scratch/log" >"$scratch/out"
 check "settings that are no numbers" json "d[1]['ignore_eos'] is True and
@@ -234,7 +238,6 @@ kill "$server"
 
 # ---- wrong words ----
 
-fails 2 "exclude each other" chat "$tiny" --server http://x
 fails 2 "expected http" chat --server ftp://x
 q chat "$tiny" --json
 check "no JSON" err_has "unknown flag --json"
