@@ -380,7 +380,8 @@ def killed_while_it_writes():
             need(metric(s, "quern_prefix_refused_total") == 0, "damaged")
             for k in range(6):
                 cached_tokens(s, f"{i} {k} " + "word " * 30)
-            time.sleep(0.2 + 0.02 * i)
+            # Writing begins 50 ms after the last answer.
+            time.sleep(0.045 + 0.015 * i)
             s.end(code=-signal.SIGKILL, how=signal.SIGKILL)
     with Server("--prefix-disk", folder) as s:
         need(not [n for n in os.listdir(folder) if n.endswith(".tmp")], "rests")
