@@ -498,6 +498,9 @@ static qn_status add_text(qn_answer *a, int32_t id)
     bool silent;
     qn_status status = qn_router_take(&a->router, id, &silent);
     qn_span span = a->router.span;
+    bool thought = silent || span == QN_SPAN_REASONING;
+    /* Before what it ends is told. */
+    a->tokens[a->count - 1].token.thought = thought;
     if (!status && span != before) {
         if (before != QN_SPAN_HEADER)
             status = end_span(a, before, false);
@@ -505,8 +508,6 @@ static qn_status add_text(qn_answer *a, int32_t id)
         if (!status && a->router.addressed)
             status = add_header(a);
     }
-    bool thought = silent || span == QN_SPAN_REASONING;
-    a->tokens[a->count - 1].token.thought = thought;
     a->thought_tokens += thought;
     if (!silent && span == QN_SPAN_REASONING && a->budget > 0)
         a->budget--;

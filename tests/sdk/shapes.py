@@ -11,6 +11,7 @@ import copy
 import functools
 import json
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -481,7 +482,10 @@ def responses(server):
                  {"include": ["message.output_text.logprobs"],
                   "top_logprobs": 2},
                  {"include": ["message.output_text.logprobs"],
-                  "max_output_tokens": 3}]:
+                  "max_output_tokens": 3},
+                 # Half a character is the thought that the budget leaves.
+                 {"include": ["message.output_text.logprobs"],
+                  "reasoning_budget": 13}]:
         check_response(server, body)
     first = check_response(server, {"instructions": "One."})
     for _ in range(1 if server.tiny else 3):  # its context is short
@@ -501,6 +505,51 @@ def messages(server):
         check_message(server, body)
     plain(server, MESSAGES + "/count_tokens", MessageTokensCount,
           {"messages": ASK})
+
+
+SAMPLING = {
+    "temperature": [0, 0.5, 2], "top_p": [0.5, 1], "top_k": [1, 5, 50],
+    "min_p": [0, 0.1], "seed": [1, 2, 3], "min_tokens": [0, 1],
+    "stop": ["e", ["o", "you"], "日", " ", "👍"], "ignore_eos": [True, False],
+    "repetition_penalty": [1.1, 2], "frequency_penalty": [-1, 1],
+    "reasoning_budget": [0, 1, 4, 13], "typical_p": [0.5],
+    "xtc_probability": [0.5],
+    # Much of it is parts of characters.
+    "logit_bias": [{"65": 5}, {"324": 10}, {"226": 5, "130": 5},
+                   {"240": 6, "159": 6, "145": 6, "141": 6}],
+}
+CHAT_MORE = {
+    "n": [2, 3], "logprobs": [True], "return_progress": [True],
+    "stream_options": [{"include_usage": True}], "max_tokens": [1, 3, 8]}
+TEXT_MORE = {
+    "n": [2], "logprobs": [0, 2], "max_tokens": [1, 3, 8],
+    "prompt": [["a", "日本"], [[65], [230, 151]]]}
+RESPONSE_MORE = {
+    "include": [["message.output_text.logprobs"]], "instructions": ["Be."],
+    "max_output_tokens": [1, 4, 8]}
+MESSAGE_MORE = {
+    "temperature": [0, 0.5], "top_k": [3], "seed": [3], "max_tokens": [1, 4, 8],
+    "stop_sequences": [["e"], ["日", "you"]], "system": ["S"],
+    "thinking": [{"type": "enabled", "budget_tokens": 2}]}
+
+
+@test
+def mixtures(server):
+    """Fields together, by chance; the same ones in every run."""
+    drawn = random.Random(server.name)
+
+    def some(*tables):
+        return {key: drawn.choice(values) for table in tables
+                for key, values in table.items() if drawn.random() < 0.3}
+    for _ in range(10):
+        common = {"seed": 7, "max_tokens": 30}
+        check_openai(server, CHAT, ChatCompletion, stream_chat,
+                     {"messages": ASK, **common, **some(SAMPLING, CHAT_MORE)})
+        check_openai(server, TEXT, Completion, stream_text,
+                     {"prompt": "a", **common, **some(SAMPLING, TEXT_MORE)})
+        check_response(server, {"max_output_tokens": 30,
+                                **some(SAMPLING, RESPONSE_MORE)})
+        check_message(server, {"max_tokens": 30, **some(MESSAGE_MORE)})
 
 
 @test
@@ -654,7 +703,7 @@ def main():
             flags = ["--pooling", "mean"] if name == "tiny" else []
             with Server(QUERN, model, "--api-key", "key", "--default-max-tokens",
                         "60", *flags) as server:
-                server.tiny = name == "tiny"
+                server.name, server.tiny = name, name == "tiny"
                 more = {"tiny": [embeddings], "calls": [tools]}.get(name, [])
                 for function in TESTS + more:
                     try:
