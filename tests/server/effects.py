@@ -291,6 +291,17 @@ def thoughts_have_a_budget(s):
     same(usage["completion_tokens_details"]["reasoning_tokens"], 8)
 
 
+@test(thoughts="ab日", text="c", added=["<think>", "</think>"])
+def marks_are_no_part_of_a_message(s):
+    # The budget ends in the middle of a character.
+    body = {"input": "Hi", "include": ["message.output_text.logprobs"],
+            "reasoning_budget": 3, "max_output_tokens": 20}
+    for stream in (False, True):
+        status, _, text = s.post(RESPONSES, {**body, "stream": stream})
+        same(status, 200)
+        assert b'"token":"c"' in text and b"</think>" not in text, text
+
+
 TEMPLATE = ("{% for m in messages %}{{ m.content }}{% endfor %}"
             "{% if enable_thinking is defined and not enable_thinking %}!"
             "{% endif %}{{ reasoning_effort or '' }}{{ mine or '' }}")

@@ -119,6 +119,9 @@ ROWS = [
         "frequency_penalty": 0, "dry_multiplier": 0, "dry_base": 1.75,
         "dry_allowed_length": 2, "dry_penalty_last_n": -1, "max_tokens": 20,
         "timings_per_token": False, "return_progress": True}, None),
+    ("lm-evaluation-harness", TEXT, {
+        "prompt": [[72, 105, 33], [72, 105]], "model": "m", "temperature": 0,
+        "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}, []),
     ("a program with pictures", CHAT, {"messages": [
         {"role": "user", "content": [text("What?"), {
             "type": "image_url", "image_url": {"url": "data:image/png,x"}}]}]},
