@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "messages.h"
 #include "openai.h"
+#include "tools.h"
 
 /* The fields of all three; call->extra. */
 typedef struct inspection {
@@ -267,6 +268,20 @@ static void write_tree(qn_buf *out, const qn_json *value)
     qn_json_write_value(&w, value);
 }
 
+/* As a chat would show them, where they are functions. */
+static void write_tools(qn_buf *out, const qn_json *tools)
+{
+    bool functions = true;
+    for (uint32_t i = 0; i < tools->count; i++) {
+        const qn_json *function = qn_json_get(&tools->items[i], "function");
+        functions = functions && function && function->type == QN_JSON_T_OBJECT;
+    }
+    if (functions)
+        qn_chat_tools_write(out, tools);
+    else
+        write_tree(out, tools);
+}
+
 static bool write_prompt(qn_api_call *call, const qn_api_model *model,
                          const quern_chat *chat, qn_api_error *error)
 {
@@ -302,7 +317,7 @@ static bool prepare_template(qn_api_call *call, const qn_api_model *model,
                       !asked->continue_final &&
                           qn_template_reads_lists(info.chat_template));
     if (asked->tools && asked->tools->count)
-        write_tree(&tools, asked->tools);
+        write_tools(&tools, asked->tools);
     if (asked->variables)
         write_tree(&variables, asked->variables);
     const quern_chat chat = {

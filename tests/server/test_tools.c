@@ -199,6 +199,46 @@ static void test_three_spellings_are_one_to_the_model(void **state)
     tiny_free(&model);
 }
 
+/* cache_control on a tool keeps the prompt up to it. */
+static void test_tools_may_be_pinned(void **state)
+{
+#define TOOL(name, more)                                                       \
+    "{\"name\":\"" name "\",\"input_schema\":{\"type\":\"object\"}" more "}"
+#define PIN ",\"cache_control\":{\"type\":\"ephemeral\"}"
+    static const bad_body five = {
+        MESSAGES_TOOLS(TOOL("a", PIN) "," TOOL("b", PIN) "," TOOL(
+                           "c", PIN) "," TOOL("d", PIN) "," TOOL("e", PIN),
+                       ""),
+        QN_API_UNSUPPORTED_VALUE, "tools[4].cache_control"};
+    static const bad_body four_and_one = {
+        MESSAGES_TOOLS(TOOL("a", PIN) "," TOOL("b", PIN) "," TOOL(
+                           "c", PIN) "," TOOL("d", PIN),
+                       ",\"system\":[{\"type\":\"text\",\"text\":\"x\"" PIN
+                       "}]"),
+        QN_API_UNSUPPORTED_VALUE, "system[0].cache_control"};
+    /* The tokens are bytes: two tools, and where the first of them ends. */
+    static const char first[] = "[{\"type\": \"function\", \"function\": {"
+                                "\"name\": \"a\", \"parameters\": {\"type\": "
+                                "\"object\"}}}";
+    qn_api_model model = tiny_model_with(TEMPLATE, 1 << 20);
+    qn_api_call call;
+    (void)state;
+    model.ctx = 4096;
+    check_bad_bodies(&qn_api_messages, &plain_server, &five, 1);
+    check_bad_bodies(&qn_api_messages, &plain_server, &four_and_one, 1);
+    parse_good(&call, &qn_api_messages, &plain_server,
+               MESSAGES_TOOLS(TOOL("a", PIN) "," TOOL("b", ""), ""));
+    prepare_good(&call, &qn_api_messages, &model);
+    const quern_request *r = call.requests;
+    assert_int_equal(r->checkpoint_count, 1);
+    assert_int_equal(r->checkpoints[0].pin_seconds, 300);
+    /* A further tool may begin alike. */
+    assert_in_range(r->checkpoints[0].tokens, sizeof first - 1,
+                    sizeof first + 45);
+    qn_api_call_free(&call);
+    tiny_free(&model);
+}
+
 static void test_a_choice_of_none_shows_no_tools(void **state)
 {
     qn_api_model model = tiny_model(TEMPLATE);
@@ -471,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_too_many_tools_are_refused),
         cmocka_unit_test(test_tools_of_other_protocols_are_checked),
         cmocka_unit_test(test_three_spellings_are_one_to_the_model),
+        cmocka_unit_test(test_tools_may_be_pinned),
         cmocka_unit_test(test_a_choice_of_none_shows_no_tools),
         cmocka_unit_test(test_a_model_without_a_format_gets_no_tools),
         cmocka_unit_test(test_chat_answers_have_calls),

@@ -38,7 +38,6 @@ typedef struct qn_tag_words {
     const char *value_end; /* behind it */
     const char *call_end;
     const char *section_end; /* behind all calls; NULL: nothing */
-    bool cdata;              /* values may stand in sections */
 } qn_tag_words;
 
 enum { QN_TOOL_OPENS = 2, QN_TOOL_MARKS = 10, QN_TOOL_FOUND = 3 };
@@ -53,6 +52,7 @@ struct qn_tool_format {
     qn_step (*step)(qn_tool_parser *p);
     const qn_tag_words *tags;
     const char *quote, *close; /* braces.c */
+    bool cdata;                /* tags.c: values may stand in sections */
     size_t id_size;
     /* An answer that begins with '{' may be a call: open -1. */
     bool whole_message;

@@ -116,9 +116,8 @@ static qn_step type(qn_tool_parser *p)
     qn_str left = qn_tool_left(p);
     if (!left.size)
         return QN_STEP_MORE;
-    qn_step section = p->format->tags->cdata
-                          ? qn_tool_word_after_space(p, cdata)
-                          : QN_STEP_FAULT;
+    qn_step section =
+        p->format->cdata ? qn_tool_word_after_space(p, cdata) : QN_STEP_FAULT;
     if (section == QN_STEP_MORE)
         return section;
     p->pos += section == QN_STEP_FAULT && left.data[0] == '\n';
