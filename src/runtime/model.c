@@ -483,13 +483,15 @@ static qn_status load_model(quern_model *m, qn_weights *weights,
     return qn_model_load(&m->model, weights, config, &model_options);
 }
 
-/* As the option says, else as the template that gets tools shows. */
+/* As the option says, else as the template that gets tools shows, if it has a
+ * use for them. */
 static qn_status set_tool_format(quern_model *m, const char *name)
 {
-    const char *source =
-        m->tool_chat.source ? m->tool_chat.source : m->chat.source;
+    const qn_chat_template *chat =
+        m->tool_chat.parsed ? &m->tool_chat : &m->chat;
     if (!name) {
-        m->tool_format = source ? qn_tool_format_of(qn_str_of(source)) : NULL;
+        if (chat->parsed && qn_template_mentions(chat->parsed, "tools"))
+            m->tool_format = qn_tool_format_of(qn_str_of(chat->source));
         return QN_OK;
     }
     m->tool_format = qn_tool_format_named(name);

@@ -75,11 +75,20 @@ printf 'license: mit\n' >"$scratch/model/README.md"
 q show "$scratch/model" --json
 check "only front matter counts" json "d['licence'] is None"
 
-printf '%s' '{% if tools %}{{ tools }}{% endif %}{% if enable_thinking %}' \
+printf '%s' '{% if tools %}{{ tools }}[TOOL_CALLS]{% endif %}{% if enable_thinking %}' \
     '{% endif %}{{ messages }}' >"$scratch/model/chat_template.jinja"
 q show "$scratch/model" --json
 check "what a template knows" json \
     "d['capabilities'] == ['completion', 'chat', 'tools', 'thinking']"
+printf '%s' '{% if tools %}{{ tools }}{% endif %}' \
+    >"$scratch/model/chat_template.jinja"
+q show "$scratch/model" --json
+check "tools without a known way to call them" json \
+    "d['capabilities'] == ['completion', 'chat']"
+printf '%s' '[TOOL_CALLS]' >"$scratch/model/chat_template.jinja"
+q show "$scratch/model" --json
+check "a way to call without tools" json \
+    "d['capabilities'] == ['completion', 'chat']"
 printf '%s' '{{ mytools.enable_thinking_x }}' \
     >"$scratch/model/chat_template.jinja"
 q show "$scratch/model" --json
