@@ -182,6 +182,11 @@ quern_status qn_cli_open(qn_cli *cli, const char *ref, quern_model **out,
                          quern_error *error);
 /* The same with --pull; says why it can't be opened, and the exit code. */
 int qn_cli_load(qn_cli *cli, const char *ref, quern_model **out);
+/* quern_model_load, but for a --gguf-dequant that is not meant for the model.
+ */
+quern_status qn_cli_open_with(const qn_cli *cli, const char *ref,
+                              quern_options *options, quern_model **out,
+                              quern_error *error);
 /* Whether there are the devices that --device and --tensor-parallel name. */
 qn_status qn_cli_check_devices(const qn_arg *flags);
 

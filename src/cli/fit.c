@@ -120,14 +120,15 @@ static quern_status ask(view *v, const char *ref, quern_error *error)
     o.parallel = (int)flag[QN_FLAG_FIT_PARALLEL].whole;
     o.kv = flag[QN_FLAG_FIT_KV].text;
     ref = qn_config_find_model(v->cli, ref).ref;
-    quern_status status = quern_model_load(&model, ref, &options, error);
+    quern_status status =
+        qn_cli_open_with(v->cli, ref, &options, &model, error);
     if (status == QUERN_E_NOTFOUND && !*error->where && flag[QN_FLAG_PULL].on &&
         !qn_cli_pull(v->cli, ref))
-        status = quern_model_load(&model, ref, &options, error);
+        status = qn_cli_open_with(v->cli, ref, &options, &model, error);
     if (status == QUERN_E_NOTFOUND && !*error->where &&
         flag[QN_FLAG_FIT_REMOTE].on) {
         options.remote = true;
-        status = quern_model_load(&model, ref, &options, error);
+        status = qn_cli_open_with(v->cli, ref, &options, &model, error);
     }
     if (status)
         return status;

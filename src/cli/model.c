@@ -197,6 +197,24 @@ static quern_status give(quern_error *error, qn_status status)
     return error->status;
 }
 
+/* A flag for one model is for it.  What a file says, or for several models, is
+ * for those that are GGUF files. */
+quern_status qn_cli_open_with(const qn_cli *cli, const char *ref,
+                              quern_options *options, quern_model **out,
+                              quern_error *error)
+{
+    const qn_arg *flag = cli->args.flag;
+    bool one = flag[QN_FLAG_GGUF_DEQUANT].origin == QN_FROM_FLAG &&
+               !flag[QN_FLAG_SERVED].given && !flag[QN_FLAG_MODELS_DIR].given &&
+               !flag[QN_FLAG_FIT_ALL].on;
+    quern_status status = quern_model_load(out, ref, options, error);
+    if (status != QUERN_E_UNSUPPORTED || one ||
+        strcmp(error->where, "gguf_dequant") != 0)
+        return status;
+    options->gguf_dequant = NULL;
+    return quern_model_load(out, ref, options, error);
+}
+
 quern_status qn_cli_open(qn_cli *cli, const char *given, quern_model **out,
                          quern_error *error)
 {
@@ -224,7 +242,7 @@ quern_status qn_cli_open(qn_cli *cli, const char *given, quern_model **out,
         cli->adapt(cli->adapt_data, &options);
     quern_status loaded =
         status ? give(error, status)
-               : quern_model_load(out, named.ref, &options, error);
+               : qn_cli_open_with(cli, named.ref, &options, out, error);
     qn_free(template);
     return loaded;
 }

@@ -603,8 +603,9 @@ static qn_status load(quern_model *m, const quern_options *options)
     if (!status && options->compat)
         qn_model_as_mlx_lm(&config);
     if (!status && options->gguf_dequant && !config.gguf)
-        status = qn_fail(QN_E_UNSUPPORTED,
-                         "gguf_dequant: the model is no GGUF file");
+        status = qn_fail_where(
+            qn_fail(QN_E_UNSUPPORTED, "the model is no GGUF file"),
+            "gguf_dequant");
     config.dense_as = options->gguf_dequant;
     m->compat = options->compat ? "mlx-lm" : "";
     if (!status && !options->headers_only)

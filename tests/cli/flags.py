@@ -775,7 +775,7 @@ MODES = [
     ("list", ["--remote", "x"], SPEAKING | {"remote"}),
     ("fit", ["--all"], SPEAKING | {"all", "ctx", "parallel", "kv", "memory",
                                    "device-spec", "cached", "compat", "device",
-                                   "tensor-parallel"}),
+                                   "tensor-parallel", "gguf-dequant"}),
     ("get", ["nobody/nothing", "--offline"],
      SPEAKING | {"offline", "revision", "quant", "dry-run", "progress"}),
     ("run", [TINY, "hi", "--raw"], None),

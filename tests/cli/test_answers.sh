@@ -79,6 +79,15 @@ fails 4 "dtype: expected auto dense f32, found auto" \
 q run "$scratch/tiny.gguf" abc --max-tokens 2 --gguf-dequant bf16
 check "its weights as floats" code_is 0
 fails 2 "one of" run "$scratch/tiny.gguf" abc --gguf-dequant f64
+fails 4 "no GGUF file" run "$tiny" abc --gguf-dequant f32
+# A configuration is for all models.
+printf 'gguf_dequant = "f32"\n' >"$scratch/dense.toml"
+q run "$tiny" abc --max-tokens 2 --config "$scratch/dense.toml"
+check "others are not meant" code_is 0
+q fit "$tiny" "$scratch/tiny.gguf" --config "$scratch/dense.toml"
+check "nor where it is asked whether they fit" code_is 0
+fails 4 "found auto" run "$scratch/tiny.gguf" abc --config "$scratch/dense.toml" \
+    --prompt-cache "$scratch/packed"
 fails 4 "device 0 alone" run "$tiny" abc --device 2
 fails 4 "there is one device" run "$tiny" abc --tensor-parallel 2
 fails 2 "from 1 to 1024" run "$tiny" abc --tensor-parallel 0
