@@ -60,9 +60,14 @@ const qn_route *qn_route_find(qn_str method, qn_str path, qn_str *id,
 
 qn_api_style qn_route_style(qn_str path)
 {
+    static const char anthropic[] = "/v1/messages";
+    size_t size = sizeof anthropic - 1;
     qn_str id;
     for (size_t i = 0; i < ROUTES; i++)
         if (routes[i].protocol && fits(routes[i].path, path, &id))
             return routes[i].protocol->style;
-    return QN_API_OPENAI;
+    /* Also what there is not below it: those who ask are the same. */
+    bool below = path.size > size && path.data[size] == '/' &&
+                 !memcmp(path.data, anthropic, size);
+    return below ? QN_API_ANTHROPIC : QN_API_OPENAI;
 }

@@ -37,8 +37,8 @@ static void add_origin(const qn_server *s, qn_exchange *x)
         qn_exchange_header(x, "Access-Control-Allow-Origin", text.data);
     qn_exchange_header(x, "Vary", "Origin");
     qn_exchange_header(x, "Access-Control-Expose-Headers",
-                       "X-Request-Id, X-Quern-Model, X-Quern-Seed, "
-                       "X-Quern-Ignored");
+                       "X-Request-Id, Request-Id, X-Quern-Model, "
+                       "X-Quern-Seed, X-Quern-Ignored");
     qn_buf_free(&text);
 }
 
@@ -269,6 +269,9 @@ static void on_head(void *data, qn_exchange *x)
     qn_api_error error;
     bool good = check_head(s, x, &error);
     qn_exchange_header(x, "X-Request-Id", x->request_id);
+    /* Where Anthropic's packages look for it. */
+    if (qn_route_style(x->head.path) == QN_API_ANTHROPIC)
+        qn_exchange_header(x, "Request-Id", x->request_id);
     if (!good)
         qn_server_fail(s, x, &error);
     else if (qn_str_is(x->head.method, "OPTIONS"))

@@ -146,6 +146,7 @@ def anthropic_messages(talk, _tiny):
                              metadata={"user_id": "u"})
     assert made.content[0].text == "Hello, you", made
     assert made.stop_reason == "end_turn" and made.usage.output_tokens == 11
+    assert made._request_id.startswith("req_")  # pylint: disable=W0212
     cut = c.messages.create(model="m", max_tokens=50, messages=ASK,
                             stop_sequences=["you"])
     assert cut.stop_reason == "stop_sequence" and cut.stop_sequence == "you"

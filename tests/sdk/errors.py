@@ -47,6 +47,7 @@ def status(error, expected, kind=None):
         ErrorObject.model_validate(error.body, strict=True)
     elif kind and expected != 413:  # the package has no type for that one
         ErrorResponse.model_validate(error.body, strict=True)
+        assert error.request_id == error.body["request_id"], error.body
     if kind:
         assert error.body["error"]["type"] == kind, error.body
     assert error.response.headers["X-Request-Id"].startswith("req_")

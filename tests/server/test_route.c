@@ -57,6 +57,25 @@ static void test_other_methods_are_told_which_ones_there_are(void **state)
     assert_string_equal(allow, "POST");
 }
 
+static void test_errors_are_spelled_as_the_paths_clients_know_them(void **state)
+{
+    (void)state;
+    static const char *const anthropic[] = {
+        "/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches",
+        "/v1/messages/"};
+    static const char *const openai[] = {"",
+                                         "/",
+                                         "/v1/messagesx",
+                                         "/v1/message",
+                                         "/v1/chat/completions",
+                                         "/v1/models/v1/messages/a"};
+    for (size_t i = 0; i < sizeof anthropic / sizeof *anthropic; i++)
+        assert_int_equal(qn_route_style(qn_str_of(anthropic[i])),
+                         QN_API_ANTHROPIC);
+    for (size_t i = 0; i < sizeof openai / sizeof *openai; i++)
+        assert_int_equal(qn_route_style(qn_str_of(openai[i])), QN_API_OPENAI);
+}
+
 static void test_id_is_what_stands_in_the_path(void **state)
 {
     (void)state;
@@ -72,6 +91,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_other_methods_are_told_which_ones_there_are),
+        cmocka_unit_test(
+            test_errors_are_spelled_as_the_paths_clients_know_them),
         cmocka_unit_test(test_id_is_what_stands_in_the_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
