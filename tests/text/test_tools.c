@@ -578,6 +578,34 @@ static void test_a_template_shows_its_format(void **state)
     assert_false(qn_tool_format_has_mark(mistral, QN_STR("[INST]")));
 }
 
+/* Templates in the style of public ones. */
+static void test_templates_of_families_show_theirs(void **state)
+{
+    static const char *const rows[][2] = {
+        {"qwen_tools", "hermes_json"},
+        {"mistral_tools", "mistral"},
+        {"glm_style", "glm"},
+        {"gemma4_style", "gemma4"},
+        {"channels", "harmony"},
+        {"xml_tools", "qwen_xml"},
+        {"header_ids_tools_date", "llama3_json"},
+        {"phi_tools", NULL},
+        {"granite_style", NULL},
+        {"chatml", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char name[64];
+        size_t size;
+        snprintf(name, sizeof name, "text/chat/%s.jinja", rows[i][0]);
+        char *source = vector_read(name, &size);
+        const qn_tool_format *f = qn_tool_format_of((qn_str){source, size});
+        assert_string_equal(f ? qn_tool_format_name(f) : "none",
+                            rows[i][1] ? rows[i][1] : "none");
+        qn_free(source);
+    }
+}
+
 static void test_functions_are_checked(void **state)
 {
 #define NAMED(name)                                                            \
@@ -697,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_harmony),
         cmocka_unit_test(test_calls_are_those_that_mlx_lm_finds),
         cmocka_unit_test(test_a_template_shows_its_format),
+        cmocka_unit_test(test_templates_of_families_show_theirs),
         cmocka_unit_test(test_functions_are_checked),
         cmocka_unit_test(test_deep_arguments_end_a_call),
         cmocka_unit_test(test_long_texts_are_read_once),
