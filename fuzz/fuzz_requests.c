@@ -2,7 +2,7 @@
  *
  * The first byte chooses the protocol and the server's flags.  What is refused
  * has an error that can be told; what is good is prepared beside a tiny model,
- * and its answers are JSON. */
+ * and its answers are JSON.  "Bodies" of fit are queries. */
 #include "fuzz.h"
 
 #include "base/utf8.h"
@@ -11,7 +11,8 @@
 static const qn_api_protocol *const protocols[] = {
     &qn_api_chat,           &qn_api_completions, &qn_api_messages,
     &qn_api_count_tokens,   &qn_api_tokenize,    &qn_api_detokenize,
-    &qn_api_apply_template, &qn_api_embeddings,  &qn_api_responses};
+    &qn_api_apply_template, &qn_api_embeddings,  &qn_api_responses,
+    &qn_api_load,           &qn_api_unload,      &qn_api_fit};
 enum { PROTOCOLS = sizeof protocols / sizeof *protocols };
 
 static const qn_api_head head = {.created = 1,
@@ -33,7 +34,10 @@ static const qn_api_model *tiny(void)
     const char *path = QN_TEST_VECTORS "/cases/fixtures/models/tiny";
     if (!model)
         FUZZ_CHECK(!quern_model_load(&model, path, &options, &error));
+    static const quern_machine machine = {.memory = 2000, .usable = 1000};
     m.model = model;
+    m.machine = &machine;
+    m.parallel = 2;
     m.ctx = 256;
     m.pooling = QUERN_POOLING_MEAN;
     return &m;
@@ -51,7 +55,8 @@ static void check_error(const qn_api_error *error, qn_api_style style)
     qn_buf out = QN_BUF_INIT;
     FUZZ_CHECK(error->code < QN_API_CODES && *error->message);
     FUZZ_CHECK(qn_api_code_status(error->code, style) < 500 ||
-               error->code == QN_API_TEMPLATE_UNSUPPORTED);
+               error->code == QN_API_TEMPLATE_UNSUPPORTED ||
+               error->code == QN_API_NOT_SUPPORTED);
     qn_api_error_write(&out, error, style, head.request_id);
     check_json(qn_buf_str(&out));
     qn_buf_free(&out);
@@ -107,6 +112,10 @@ static void check_stream(const qn_api_protocol *p, const qn_api_call *call,
 static void check_call(const qn_api_protocol *p, qn_api_call *call)
 {
     qn_api_error error = {0};
+    if (!p->prepare) { /* load and unload: the server does what they say */
+        FUZZ_CHECK(call->model && call->context >= 0);
+        return;
+    }
     if (!p->prepare(call, tiny(), &head, &error)) {
         check_error(&error, p->style);
         return;
@@ -157,6 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size)
         return 0;
     const qn_api_server server = {.strict_fields = data[0] & 64,
+                                  .many_models = !(data[0] & 32),
                                   .compat_mlx_lm = data[0] & 128};
     const qn_api_protocol *p = protocols[data[0] % 16 % PROTOCOLS];
     qn_api_call call = {0};
