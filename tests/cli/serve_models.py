@@ -457,6 +457,22 @@ def what_can_never_fit_says_so():
 
 
 @test()
+def vectors_of_several_models():
+    flags = [f"--model={n}={TINY}" for n in "ab"]
+    body = {"input": ["one", "two words"], "encoding_format": "base64"}
+    with Many(*flags, "--pooling", "mean", *scarce(0.55)) as s:
+        made = [Later(s, post("/v1/embeddings", model=n, **body))
+                for n in "abab"]
+        made = [m.answer() for m in made]
+        need([m.json()["model"] for m in made] == list("abab"), made)
+        need(len({json.dumps(m.json()["data"]) for m in made}) == 1, "vectors")
+        need(s.metric("prompt_tokens_total", "a") ==
+             s.metric("prompt_tokens_total", "b") > 0, "counts")
+        a = s.ask(post("/v1/embeddings", model="c", **body))
+        need(a.status == 404, a.body)
+
+
+@test()
 def loads_leave_nothing_behind():
     sanitized = any(k.endswith("SAN_OPTIONS") for k in os.environ) or \
         "/asan" in QUERN or "/tsan" in QUERN
@@ -685,7 +701,8 @@ def flags_that_say_which():
                   ["--model", f"a b={TINY}"], ["--model", f"={TINY}"],
                   ["--model", "a="], ["--model", f"a/../b={TINY}"],
                   [*two, "--alias", "a/../x=b"],
-                  [TINY, "--alias", "x", "--alias", "y"]):
+                  [TINY, "--alias", "x", "--alias", "y"],
+                  [TINY, "--idle-unload", "5m"]):
         run(*flags, "--port", "0", code=2)
     for flags, code in (([f"--model=b={TINY}"], 0),
                         (["--model=b=/nowhere/at/all"], 3)):
