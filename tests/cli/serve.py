@@ -289,6 +289,14 @@ def kept_on_the_disk():
         need(metric(s, 'quern_prefix_entries{tier="disk"}') == 1, "entries")
         need(cached_tokens(s, text) > 20, "it does not survive")
     # What other instructions computed is a miss that is counted.
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        wide = " avx512f " in file.read()
+    if wide:
+        copy = path("kept-under-avx512")
+        shutil.copytree(folder, copy)
+        with Server("--prefix-disk", copy, env={"QUERN_ISA": "avx2"}) as s:
+            need(cached_tokens(s, text) == 0, "AVX-512's, under AVX2")
+            need(metric(s, "quern_prefix_refused_total") == 1, "not counted")
     with Server("--prefix-disk", folder, env={"QUERN_ISA": "scalar"}) as s:
         need(cached_tokens(s, text) == 0, "another instruction set")
         need(metric(s, "quern_prefix_refused_total") == 1, "not counted")

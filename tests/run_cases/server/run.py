@@ -291,6 +291,28 @@ class Trial:
         if self.case["kind"] in ("stop", "toolcall"):
             check_answer(Said(self.streamed()), wanted)
 
+    def check_stream(self):
+        """Whatever a case is about: its stream, joined, is its plain answer."""
+        if not self.answer or self.answer.status != 200 or "json" not in \
+                self.request or not self.request["path"].endswith("completions"):
+            return
+        asked = [self.variant(stream) for stream in (False, True)]
+        for one in asked:
+            one["json"].setdefault("seed", 1)
+        # Parts of a stream alone.
+        asked[0]["json"].pop("return_progress", None)
+        a, b = (ask(self.port, one, self.pieces) for one in asked)
+        need(a and b and b.status == 200, f"stream: {b and b.body[:200]!r}")
+        if a.status != 200:
+            last = json.loads(b.events[-1][1])
+            need(last.get("error") == a.json()["error"],
+                 f"stream: {last!r:.200}, and plain {a.body[:200]!r}")
+            return
+        for i in range(len(a.json()["choices"])):
+            plain, joined = Said(a, i).all(), Said(b, i).all()
+            need(plain == joined,
+                 f"stream: {joined!r:.300}, and plain {plain!r:.300}")
+
 
 def check_error(shape, answer):
     body = answer.json()
@@ -353,6 +375,7 @@ def run_request(server, case, model, pieces):
         trial.check(expect)
         if "answer" in trial.expect:
             trial.check_answers(trial.expect["answer"])
+        trial.check_stream()
     finally:
         if trial.connection:
             trial.connection.close()
