@@ -386,6 +386,8 @@ static void test_kimi_k2(void **state)
           "<|tool_call_argument_begin|>{}<|tool_call_end|>"
           "<|tool_calls_section_end|>",
           "Ok.[get_weather({\"city\": \"Xi\"})][now({})]", 0);
+    check(f, "<|tool_calls_section_begin|><|tool_calls_section_end|>",
+          "<|tool_calls_section_begin|><|tool_calls_section_end|>", 1);
     check(f, "<|tool_calls_section_begin|> none",
           "<|tool_calls_section_begin|>"
           " none",

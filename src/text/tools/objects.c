@@ -304,7 +304,9 @@ static qn_step kimi_head(qn_tool_parser *p)
 /* A call, or the end of all. */
 static qn_step kimi_between(qn_tool_parser *p)
 {
-    qn_step end = qn_tool_word_after_space(p, "<|tool_calls_section_end|>");
+    qn_step end = QN_STEP_FAULT; /* a section has a call */
+    if (p->state == AFTER)
+        end = qn_tool_word_after_space(p, "<|tool_calls_section_end|>");
     if (end == QN_STEP_ON)
         return QN_STEP_OVER;
     size_t before = p->pos;
