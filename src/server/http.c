@@ -298,7 +298,9 @@ static enum MHD_Result queue_reply(exchange *e)
     set_timeout(e, e->c->h->limits.write_timeout);
     e->queued = true;
     e->c->state = CONN_BUSY;
-    if (e->x.head.http10) /* also one that would keep it */
+    /* HTTP/1.0 also where it would keep it; and nobody is to send a further
+     * request to a server that ends. */
+    if (e->x.head.http10 || e->c->h->quiet)
         e->closes = true;
     if (add_headers(e, response))
         result = lib(e)->MHD_queue_response(e->c->mhd, (unsigned)e->x.status,

@@ -704,6 +704,7 @@ def signals():
         idle.send(request_bytes(s.port, chat()))
         a = idle.answer()
         need(a.status == 503 and code_of(a) == "shutting_down", a.body)
+        need(a.header("connection") == "close", a.headers)
         thread.join()
         need(out[0].events[-1][1] == b"[DONE]", "the stream is cut")
         s.end(how=None)  # also beside half a request, which could go on
