@@ -651,11 +651,6 @@ qn_status qn_served_read(qn_served *s, qn_cli *cli, int parallel,
     quern_machine_get(&s->machine, false);
     s->prefix_cache = choose_prefix_cache(s);
     qn_status status = add_all(s);
-    if (!status && !s->many &&
-        flag_of(s, QN_FLAG_IDLE_UNLOAD)->origin == QN_FROM_FLAG)
-        status = qn_fail(QN_E_ARG, "--idle-unload: one model stays loaded; "
-                                   "several are given by --model NAME=MODEL "
-                                   "or --models-dir");
     if (!status)
         status = check_disk(s);
     for (size_t i = 0; i < s->count && !status; i++) {
