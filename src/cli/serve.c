@@ -327,6 +327,16 @@ static void catch_hangup(bool on)
 
 /* ---- the command ---- */
 
+static qn_status check_idle(const serve *v)
+{
+    const qn_arg *idle = flag_of(v, QN_FLAG_IDLE_UNLOAD);
+    if (idle->origin == QN_FROM_FLAG && idle->real > 0 && !v->models.many)
+        return qn_fail(QN_E_ARG, "--idle-unload: one model stays loaded; "
+                                 "several (--model NAME=MODEL, --models-dir) "
+                                 "are unloaded");
+    return QN_OK;
+}
+
 static int run(serve *v)
 {
     qn_server *server = NULL;
@@ -375,6 +385,8 @@ int qn_cli_serve(qn_cli *cli)
     if (!status)
         status = qn_served_read(&v.models, cli, v.config.parallel,
                                 v.config.kv_asked);
+    if (!status)
+        status = check_idle(&v);
     qn_served_configure(&v.models, &v.config);
     int code = status ? qn_cli_fail_status(cli, status, NULL) : QN_EXIT_OK;
     bool show = flag_of(&v, QN_FLAG_PRINT_CONFIG)->on;
