@@ -247,13 +247,13 @@ ROWS += [
 def compat(name, type, **config):
     """What mlx-lm computes otherwise; test_goldens knows them by their name."""
     rules = config.pop("rules", ())
-    return dict(name="compat-" + name, form="mlx", type=type, rules=rules,
+    return dict(name=name, form="mlx", type=type, rules=rules,
                 config=small(**config))
 
 
 ROWS += [
     # The two gates are 4e-4 apart: here that is seen in logits.
-    compat("gemma", "gemma", rms_norm_eps=1e-6, rope_theta=10000.0,
+    compat("compat-gemma", "gemma", rms_norm_eps=1e-6, rope_theta=10000.0,
            hidden_act="gelu",
            **{**GEMMA, "rules": (("up_proj", ["floats", -6, 0]),
                                  ("down_proj", ["floats", -7, 0]),
@@ -263,14 +263,14 @@ ROWS += [
              hidden_act="gelu", rms_norm_eps=1e-6,
              **{k: v for k, v in GEMMA.items() if k != "rules"}),
          rules=(("norm", ["floats", -5, 2]),)),
-    compat("gemma2", "gemma2", rms_norm_eps=1e-6, rope_theta=10000.0,
+    compat("compat-gemma2", "gemma2", rms_norm_eps=1e-6, rope_theta=10000.0,
            query_pre_attn_scalar=24, sliding_window=16,
            attn_logit_softcapping=2.0, final_logit_softcapping=4.0, **GEMMA),
-    dict(compat("minicpm-tied", "minicpm", dim_model_base=16, scale_depth=1.4,
+    dict(compat("compat-minicpm-tied", "minicpm", dim_model_base=16, scale_depth=1.4,
                 scale_emb=4, rms_norm_eps=1e-5, rope_theta=10000.0,
                 tie_word_embeddings=True), strict=False),
     # Its sequences are shorter than what the short factors are for.
-    compat("phi3-longrope", "phi3", rms_norm_eps=1e-5, rope_theta=10000.0,
+    compat("compat-phi3-longrope", "phi3", rms_norm_eps=1e-5, rope_theta=10000.0,
            original_max_position_embeddings=128, tie_word_embeddings=False,
            rope_scaling=dict(
                type="longrope", short_factor=[1 + i / 10 for i in range(8)],
