@@ -104,7 +104,10 @@ def usable():
 
 
 def scarce(share):
-    """Flags by which every model takes this share of the memory."""
+    """Flags by which every model takes this share of the memory, which other
+    programs make more and less meanwhile: with 0.72 one has room and two have
+    not while it does not grow by a third or shrink by a quarter; with 0.41 two
+    have while it stays within a fifth."""
     return ["--prefix-cache", str(int(usable() * share))]
 
 
@@ -375,7 +378,7 @@ def what_can_not_be_loaded_is_tried_again():
 @test()
 def the_one_that_was_not_used_for_longest_goes():
     flags = [f"--model={n}={TINY}" for n in "abc"]
-    with Many(*flags, *scarce(0.4)) as s:
+    with Many(*flags, *scarce(0.41)) as s:
         for name in "aba":
             need(s.status(chat(model=name)) == 200, name)
         need(s.status(chat(model="c")) == 200, "c")
@@ -384,7 +387,7 @@ def the_one_that_was_not_used_for_longest_goes():
         need(s.load("b").status == 200, "b")
         need(s.states() == {"a": "unloaded", "b": "loaded", "c": "loaded"},
              s.states())
-    with Many(*flags, *scarce(0.4), "--force") as s:
+    with Many(*flags, *scarce(0.41), "--force") as s:
         for name in "abc":
             need(s.status(chat(model=name)) == 200, name)
         need(set(s.states().values()) == {"loaded"}, "--force")
@@ -394,7 +397,7 @@ def the_one_that_was_not_used_for_longest_goes():
 def nobody_goes_who_has_requests():
     slow = scripted("x" * 300, delay_ms=10)
     with Many("--model", f"slow={slow}", "--model", f"b={TINY}",
-              *scarce(0.55), program=QUERN_TEST) as s:
+              *scarce(0.72), program=QUERN_TEST) as s:
         stream = Stream(s, "slow", 300)
         waits = Later(s, chat(model="b"))
         s.wait_metric("requests_waiting", "b", 1)
@@ -415,7 +418,7 @@ def nobody_goes_who_has_requests():
 def who_waits_for_a_model_may_leave_or_wait_too_long():
     slow = scripted("x" * 4000, delay_ms=5)
     with Many("--model", f"slow={slow}", "--model", f"b={TINY}",
-              *scarce(0.55), "--queue-timeout", "1s", "--max-queue", "1",
+              *scarce(0.72), "--queue-timeout", "1s", "--max-queue", "1",
               program=QUERN_TEST) as s:
         stream = Stream(s, "slow", 4000)
         c = Connection(s.port, 60)
@@ -460,7 +463,7 @@ def what_can_never_fit_says_so():
 def vectors_of_several_models():
     flags = [f"--model={n}={TINY}" for n in "ab"]
     body = {"input": ["one", "two words"], "encoding_format": "base64"}
-    with Many(*flags, "--pooling", "mean", *scarce(0.55)) as s:
+    with Many(*flags, "--pooling", "mean", *scarce(0.72)) as s:
         made = [Later(s, post("/v1/embeddings", model=n, **body))
                 for n in "abab"]
         made = [m.answer() for m in made]
@@ -477,7 +480,7 @@ def loads_leave_nothing_behind():
     sanitized = any(k.endswith("SAN_OPTIONS") for k in os.environ) or \
         "/asan" in QUERN or "/tsan" in QUERN
     with Many("--model", f"a={TINY}", "--model", f"b={TINY}",
-              *scarce(0.55)) as s:
+              *scarce(0.72)) as s:
         def rounds(n):
             for i in range(n):
                 need(s.status(chat(model="ab"[i % 2])) == 200, i)
@@ -537,7 +540,7 @@ def many_clients_of_many_models():
                     done.append(name)
             except Exception as error:  # pylint: disable=broad-except
                 faults.append(f"{kind} {name}: {error}")
-    with Many(*flags, *scarce(0.4), "--max-queue", "100") as s:
+    with Many(*flags, *scarce(0.41), "--max-queue", "100") as s:
         threads = [threading.Thread(target=client, args=(s, i))
                    for i in range(8)]
         for thread in threads:
@@ -567,7 +570,7 @@ def idle_models_are_unloaded():
         s.wait_state("b", "unloaded")
         # Also when nobody is connected.
         need(s.status(chat(model="a")) == 200, "a")
-        time.sleep(1.5)
+        time.sleep(4)
         need(s.states()["a"] == "unloaded", "nobody looked")
     with Many("--model", f"a={TINY}") as s:
         a = s.ask(chat(model="a", keep_alive=0))
@@ -588,7 +591,7 @@ def idle_models_are_unloaded():
 def the_end_waits_for_requests_of_all_models():
     a, b = scripted("x" * 60, delay_ms=20), scripted("x" * 60, delay_ms=20)
     with Many("--model", f"a={a}", "--model", f"b={b}", "--model", f"c={TINY}",
-              *scarce(0.35), program=QUERN_TEST) as s:
+              *scarce(0.41), program=QUERN_TEST) as s:
         streams = [Stream(s, name, 60) for name in "ab"]
         waits = Later(s, chat(model="c"))
         s.wait_metric("requests_waiting", "c", 1)
