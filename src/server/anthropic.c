@@ -153,20 +153,6 @@ static bool read_metadata(qn_reading *r, const qn_field *f,
     return qn_fields_values(r, value, &table, 1);
 }
 
-static bool stops_shape(qn_reading *r, const qn_field *f, const qn_json *value,
-                        void *base)
-{
-    (void)f;
-    (void)base;
-    for (uint32_t i = 0; i < value->count; i++) {
-        size_t before = qn_enter_index(r, i);
-        if (!qn_check_type(r, &value->items[i], QN_STRING))
-            return false;
-        qn_leave(r, before);
-    }
-    return true;
-}
-
 static bool read_stops(qn_reading *r, const qn_field *f, const qn_json *value,
                        void *base)
 {
@@ -240,7 +226,7 @@ static const qn_field rows[] = {
     {"cache_control", QN_OBJECT, qn_take_cache_control,
      offsetof(qn_anthropic, pin_seconds), sizeof(int64_t), 0, 0, NULL,
      qn_cache_control_shape},
-    QN_FIELD_BY("stop_sequences", QN_ARRAY, stops_shape, read_stops),
+    QN_FIELD_BY("stop_sequences", QN_ARRAY, qn_shape_texts, read_stops),
     {"temperature", QN_NUMBER, qn_take_request_field, 0, 0, 0, 1, "0..1", NULL},
     QN_FIELD_BY("top_p", QN_NUMBER, NULL, qn_take_request_field),
     QN_FIELD_BY("top_k", QN_INT, NULL, qn_take_request_field),

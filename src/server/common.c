@@ -180,8 +180,8 @@ static bool read_bias(qn_reading *r, const qn_field *f, const qn_json *value,
     return true;
 }
 
-static bool stop_shape(qn_reading *r, const qn_field *f, const qn_json *value,
-                       void *base)
+bool qn_shape_texts(qn_reading *r, const qn_field *f, const qn_json *value,
+                    void *base)
 {
     (void)f;
     (void)base;
@@ -346,7 +346,7 @@ const qn_field qn_request_fields[] = {
     ROW("seed", QN_INT, read_seed, asked.sampling.seed, 0, MAX_SEED,
         "0..2^63-1"),
     QN_FIELD_BY("logit_bias", QN_OBJECT, bias_shape, read_bias),
-    QN_FIELD_BY("stop", QN_STRING | QN_ARRAY, stop_shape, qn_take_stops),
+    QN_FIELD_BY("stop", QN_STRING | QN_ARRAY, qn_shape_texts, qn_take_stops),
     ROW("min_tokens", QN_INT, qn_take_int, asked.min_tokens, 0, MAX_SEED,
         "0 or more"),
     ROW("ignore_eos", QN_BOOL, qn_take_bool, asked.ignore_eos, 0, 0, NULL),

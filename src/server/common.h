@@ -19,6 +19,8 @@ extern const size_t qn_request_field_count;
 extern const qn_field qn_foreign_fields[];
 extern const size_t qn_foreign_field_count;
 
+/* The shape of a text, or of a list of texts. */
+qn_field_step qn_shape_texts;
 /* `stop`, for protocols with another name for it; into the call. */
 qn_field_step qn_take_stops;
 /* What the row of this name above does, for protocols that have some of them;

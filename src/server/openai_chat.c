@@ -56,20 +56,6 @@ static bool read_adapter(qn_reading *r, const qn_field *f, const qn_json *value,
                         "the server has no adapter of this name");
 }
 
-static bool modalities_shape(qn_reading *r, const qn_field *f,
-                             const qn_json *value, void *base)
-{
-    (void)f;
-    (void)base;
-    for (uint32_t i = 0; i < value->count; i++) {
-        size_t before = qn_enter_index(r, i);
-        if (!qn_check_type(r, &value->items[i], QN_STRING))
-            return false;
-        qn_leave(r, before);
-    }
-    return true;
-}
-
 static bool read_modalities(qn_reading *r, const qn_field *f,
                             const qn_json *value, void *base)
 {
@@ -90,7 +76,7 @@ const qn_field qn_openai_fields[] = {
         "-1, or 1 or more"),
     QN_FIELD_BY("response_format", QN_OBJECT, format_shape, read_format),
     QN_FIELD_BY("adapter", QN_STRING, NULL, read_adapter),
-    QN_FIELD_BY("modalities", QN_ARRAY, modalities_shape, read_modalities),
+    QN_FIELD_BY("modalities", QN_ARRAY, qn_shape_texts, read_modalities),
     QN_FIELD_BY("audio", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("prediction", QN_ANY, NULL, qn_take_refused),
     QN_FIELD_BY("web_search_options", QN_ANY, NULL, qn_take_refused),

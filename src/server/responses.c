@@ -64,20 +64,6 @@ static bool read_part(qn_reading *r, const qn_field *f, const qn_json *value,
     return qn_fields_values(r, value, &table, 1);
 }
 
-static bool include_shape(qn_reading *r, const qn_field *f,
-                          const qn_json *value, void *base)
-{
-    (void)f;
-    (void)base;
-    for (uint32_t i = 0; i < value->count; i++) {
-        size_t before = qn_enter_index(r, i);
-        if (!qn_check_type(r, &value->items[i], QN_STRING))
-            return false;
-        qn_leave(r, before);
-    }
-    return true;
-}
-
 static bool read_include(qn_reading *r, const qn_field *f, const qn_json *value,
                          void *base)
 {
@@ -167,7 +153,7 @@ static const qn_field rows[] = {
     QN_FIELD_BY("text", QN_OBJECT, part_shape, read_part),
     QN_FIELD_BY("reasoning", QN_OBJECT, part_shape, read_part),
     QN_FIELD_BY("stream_options", QN_OBJECT, part_shape, read_part),
-    QN_FIELD_BY("include", QN_ARRAY, include_shape, read_include),
+    QN_FIELD_BY("include", QN_ARRAY, qn_shape_texts, read_include),
     {"top_logprobs", QN_INT, read_top_logprobs, 0, 0, 0, 20, "0..20", NULL},
     QN_FIELD_BY("truncation", QN_STRING, NULL, read_truncation),
     QN_FIELD_BY("background", QN_BOOL, NULL, qn_take_refused_unless_off),

@@ -22,13 +22,6 @@ enum {
 
 enum { MOST_NAME = 256, MOST_VALUE = 1 << 16 };
 
-static qn_step go(qn_tool_parser *p, qn_step step, int state)
-{
-    if (step == QN_STEP_ON)
-        p->state = state;
-    return step;
-}
-
 static qn_step name(qn_tool_parser *p)
 {
     size_t before = p->pos;
@@ -41,7 +34,7 @@ static qn_step name(qn_tool_parser *p)
     }
     p->levels[0] = '}';
     p->depth = 1;
-    return go(p, step, FIRST);
+    return qn_tool_go(p, step, FIRST);
 }
 
 static bool open_level(qn_tool_parser *p, char close)
@@ -63,7 +56,7 @@ static qn_step close_level(qn_tool_parser *p)
         qn_buf_add_char(&p->arguments, (char)p->levels[p->depth]);
     if (!p->depth)
         qn_tool_end(p);
-    return go(p, QN_STEP_ON, p->depth ? AFTER : DONE);
+    return qn_tool_go(p, QN_STEP_ON, p->depth ? AFTER : DONE);
 }
 
 static bool in_object(const qn_tool_parser *p)
@@ -80,7 +73,7 @@ static qn_step first(qn_tool_parser *p)
         return QN_STEP_MORE;
     if ((uint8_t)left.data[0] == p->levels[p->depth - 1])
         return close_level(p);
-    return go(p, QN_STEP_ON, in_object(p) ? KEY : VALUE);
+    return qn_tool_go(p, QN_STEP_ON, in_object(p) ? KEY : VALUE);
 }
 
 static qn_step key(qn_tool_parser *p)
@@ -90,12 +83,13 @@ static qn_step key(qn_tool_parser *p)
     qn_step quote = qn_tool_word(p, p->format->quote);
     if (quote == QN_STEP_MORE)
         return quote;
-    return go(p, QN_STEP_ON, quote == QN_STEP_ON ? KEY_TEXT : COLON);
+    return qn_tool_go(p, QN_STEP_ON, quote == QN_STEP_ON ? KEY_TEXT : COLON);
 }
 
 static qn_step key_text(qn_tool_parser *p)
 {
-    return go(p, qn_tool_until(p, &p->key, p->format->quote, MOST_NAME), COLON);
+    return qn_tool_go(p, qn_tool_until(p, &p->key, p->format->quote, MOST_NAME),
+                      COLON);
 }
 
 static qn_step colon(qn_tool_parser *p)
@@ -121,7 +115,7 @@ static qn_step colon(qn_tool_parser *p)
         qn_json_quote(&p->arguments, text);
         qn_buf_add_text(&p->arguments, ": ");
     }
-    return go(p, step, VALUE);
+    return qn_tool_go(p, step, VALUE);
 }
 
 /* A word or a number ends where something else must come. */
@@ -144,7 +138,7 @@ static qn_step bare(qn_tool_parser *p)
         return QN_STEP_FAULT;
     qn_tool_add_value(p, text, p->types);
     p->pos += n;
-    return go(p, QN_STEP_ON, AFTER);
+    return qn_tool_go(p, QN_STEP_ON, AFTER);
 }
 
 static qn_step value(qn_tool_parser *p)
@@ -166,9 +160,9 @@ static qn_step value(qn_tool_parser *p)
     if (quote == QN_STEP_ON)
         qn_buf_add_char(&p->arguments, '"');
     if (quote != QN_STEP_FAULT)
-        return go(p, quote, STRING);
+        return qn_tool_go(p, quote, STRING);
     p->scan = (qn_scan){0};
-    return c == '"' ? go(p, QN_STEP_ON, JSON) : bare(p);
+    return c == '"' ? qn_tool_go(p, QN_STEP_ON, JSON) : bare(p);
 }
 
 static qn_step string(qn_tool_parser *p)
@@ -176,7 +170,7 @@ static qn_step string(qn_tool_parser *p)
     qn_step step = qn_tool_string(p, p->format->quote, false);
     if (step == QN_STEP_ON)
         qn_buf_add_char(&p->arguments, '"');
-    return go(p, step, AFTER);
+    return qn_tool_go(p, step, AFTER);
 }
 
 static qn_step after(qn_tool_parser *p)
@@ -192,7 +186,7 @@ static qn_step after(qn_tool_parser *p)
     p->pos++;
     if (p->depth > 1)
         qn_buf_add_text(&p->arguments, ", "); /* else with the key */
-    return go(p, QN_STEP_ON, in_object(p) ? KEY : VALUE);
+    return qn_tool_go(p, QN_STEP_ON, in_object(p) ? KEY : VALUE);
 }
 
 /* The mark that closes, or another call before it. */
@@ -201,16 +195,9 @@ static qn_step done(qn_tool_parser *p)
     qn_step end = qn_tool_word_after_space(p, p->format->close);
     if (end == QN_STEP_ON)
         return QN_STEP_OVER;
-    size_t before = p->pos;
-    qn_step call = qn_tool_word_after_space(p, "call:");
-    if (call == QN_STEP_ON) {
-        size_t behind = p->pos;
-        p->pos = before;
-        qn_tool_try(p);
-        p->pos = behind;
-        p->state = NAME;
-        return call;
-    }
+    qn_step call = qn_tool_try_word(p, "call:");
+    if (call == QN_STEP_ON)
+        return qn_tool_go(p, call, NAME);
     return end == QN_STEP_MORE || call == QN_STEP_MORE ? QN_STEP_MORE
                                                        : QN_STEP_OVER;
 }
@@ -219,7 +206,7 @@ qn_step qn_step_braces(qn_tool_parser *p)
 {
     switch (p->state) {
     case CALL:
-        return go(p, qn_tool_word_after_space(p, "call:"), NAME);
+        return qn_tool_go(p, qn_tool_word_after_space(p, "call:"), NAME);
     case NAME:
         return name(p);
     case FIRST:
@@ -235,7 +222,7 @@ qn_step qn_step_braces(qn_tool_parser *p)
     case STRING:
         return string(p);
     case JSON:
-        return go(p, qn_tool_scan(p, &p->arguments), AFTER);
+        return qn_tool_go(p, qn_tool_scan(p, &p->arguments), AFTER);
     case AFTER:
         return after(p);
     default:

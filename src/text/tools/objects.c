@@ -10,13 +10,6 @@
 
 enum { MOST_HEAD = 1024, MOST_NAME = 256 };
 
-static qn_step go(qn_tool_parser *p, qn_step step, int state)
-{
-    if (step == QN_STEP_ON)
-        p->state = state;
-    return step;
-}
-
 /* Takes the next byte that is no white space when it is one of `wanted`. */
 static qn_step one_of(qn_tool_parser *p, const char *wanted, char *found)
 {
@@ -56,7 +49,8 @@ static qn_step begin_arguments(qn_tool_parser *p, int state)
     if (!left.size)
         return QN_STEP_MORE;
     p->scan = (qn_scan){0};
-    return left.data[0] == '{' ? go(p, QN_STEP_ON, state) : QN_STEP_FAULT;
+    return left.data[0] == '{' ? qn_tool_go(p, QN_STEP_ON, state)
+                               : QN_STEP_FAULT;
 }
 
 /* ---- an object with a name and arguments ---- */
@@ -92,11 +86,11 @@ static qn_step begin_key(qn_tool_parser *p)
     if (step != QN_STEP_ON)
         return step;
     if (c == '}')
-        return go(p, step, DONE);
+        return qn_tool_go(p, step, DONE);
     p->pos = at; /* the scan wants the quote */
     p->scan = (qn_scan){0};
     qn_buf_clear(&p->key);
-    return go(p, step, KEY_TEXT);
+    return qn_tool_go(p, step, KEY_TEXT);
 }
 
 static qn_step key_text(qn_tool_parser *p)
@@ -104,7 +98,7 @@ static qn_step key_text(qn_tool_parser *p)
     qn_step step = qn_tool_scan(p, &p->key);
     if (step == QN_STEP_ON)
         step = qn_tool_unquote(p, &p->key);
-    return go(p, step, COLON);
+    return qn_tool_go(p, step, COLON);
 }
 
 static bool is_key(const qn_tool_parser *p, const char *name)
@@ -123,18 +117,18 @@ static qn_step begin_value(qn_tool_parser *p)
     p->scan = (qn_scan){0};
     qn_buf_clear(&p->value);
     if (is_key(p, "name") && !p->tool && p->trying)
-        return c == '"' ? go(p, QN_STEP_ON, NAME) : QN_STEP_FAULT;
+        return c == '"' ? qn_tool_go(p, QN_STEP_ON, NAME) : QN_STEP_FAULT;
     bool is_arguments = is_key(p, "arguments") || is_key(p, "parameters");
     /* An object that no mark announces has to look like nothing else. */
     if (!is_arguments && p->open < 0 && !is_key(p, "type"))
         return QN_STEP_FAULT;
     if (!is_arguments || p->has_arguments || !p->trying)
-        return go(p, QN_STEP_ON, SKIPPED);
+        return qn_tool_go(p, QN_STEP_ON, SKIPPED);
     if (c == '{')
-        return go(p, QN_STEP_ON, ARGUMENTS);
+        return qn_tool_go(p, QN_STEP_ON, ARGUMENTS);
     if (c == '"')
-        return go(p, QN_STEP_ON, QUOTED);
-    return c == 'n' ? go(p, QN_STEP_ON, NOTHING) : QN_STEP_FAULT;
+        return qn_tool_go(p, QN_STEP_ON, QUOTED);
+    return c == 'n' ? qn_tool_go(p, QN_STEP_ON, NOTHING) : QN_STEP_FAULT;
 }
 
 static void end_if_whole(qn_tool_parser *p)
@@ -152,7 +146,7 @@ static qn_step name(qn_tool_parser *p)
         step = QN_STEP_FAULT;
     if (step == QN_STEP_ON)
         end_if_whole(p);
-    return go(p, step, NEXT);
+    return qn_tool_go(p, step, NEXT);
 }
 
 /* Arguments that are an object in a string. */
@@ -177,7 +171,7 @@ static qn_step quoted(qn_tool_parser *p)
         return QN_STEP_FAULT;
     p->has_arguments = true;
     end_if_whole(p);
-    return go(p, step, NEXT);
+    return qn_tool_go(p, step, NEXT);
 }
 
 static qn_step skipped(qn_tool_parser *p, int state)
@@ -186,14 +180,14 @@ static qn_step skipped(qn_tool_parser *p, int state)
     qn_step step = qn_tool_scan(p, &ignored);
     p->value.failed = p->value.failed || ignored.failed;
     qn_buf_free(&ignored);
-    return go(p, step, state);
+    return qn_tool_go(p, step, state);
 }
 
 static qn_step next(qn_tool_parser *p)
 {
     char c = 0;
     qn_step step = one_of(p, ",}", &c);
-    return go(p, step, c == ',' ? KEY : DONE);
+    return qn_tool_go(p, step, c == ',' ? KEY : DONE);
 }
 
 /* Steps of an object; it is over with the state DONE. */
@@ -203,14 +197,14 @@ static qn_step object(qn_tool_parser *p)
     qn_step step;
     switch (p->state) {
     case OBJECT:
-        return go(p, one_of(p, "{", &c), FIRST);
+        return qn_tool_go(p, one_of(p, "{", &c), FIRST);
     case FIRST:
     case KEY:
         return begin_key(p);
     case KEY_TEXT:
         return key_text(p);
     case COLON:
-        return go(p, one_of(p, ":", &c), VALUE);
+        return qn_tool_go(p, one_of(p, ":", &c), VALUE);
     case VALUE:
         return begin_value(p);
     case NAME:
@@ -219,7 +213,7 @@ static qn_step object(qn_tool_parser *p)
         step = arguments(p);
         if (step == QN_STEP_ON)
             end_if_whole(p);
-        return go(p, step, NEXT);
+        return qn_tool_go(p, step, NEXT);
     case QUOTED:
         return quoted(p);
     case NOTHING:
@@ -234,7 +228,7 @@ static qn_step object(qn_tool_parser *p)
         if (p->trying)
             qn_tool_end(p);
         qn_tool_settle(p);
-        return go(p, QN_STEP_ON, AFTER);
+        return qn_tool_go(p, QN_STEP_ON, AFTER);
     }
 }
 
@@ -264,7 +258,7 @@ qn_step qn_step_llama3(qn_tool_parser *p)
         return QN_STEP_OVER;
     qn_tool_try(p);
     p->pos += n;
-    return go(p, QN_STEP_ON, OBJECT);
+    return qn_tool_go(p, QN_STEP_ON, OBJECT);
 }
 
 /* ---- Kimi: marks around a name with a number, and arguments ---- */
@@ -296,7 +290,7 @@ static qn_step kimi_head(qn_tool_parser *p)
     qn_step step =
         qn_tool_until(p, &p->name, "<|tool_call_argument_begin|>", MOST_NAME);
     if (step != QN_STEP_ON || kimi_name(p))
-        return go(p, step, JSON);
+        return qn_tool_go(p, step, JSON);
     p->pos = before;
     return QN_STEP_FAULT;
 }
@@ -309,16 +303,11 @@ static qn_step kimi_between(qn_tool_parser *p)
         end = qn_tool_word_after_space(p, "<|tool_calls_section_end|>");
     if (end == QN_STEP_ON)
         return QN_STEP_OVER;
-    size_t before = p->pos;
-    qn_step call = qn_tool_word_after_space(p, "<|tool_call_begin|>");
-    if (call == QN_STEP_ON && p->state == AFTER) {
-        size_t behind = p->pos;
-        p->pos = before;
-        qn_tool_try(p);
-        p->pos = behind;
-    }
+    const char *begin = "<|tool_call_begin|>";
+    qn_step call = p->state == AFTER ? qn_tool_try_word(p, begin)
+                                     : qn_tool_word_after_space(p, begin);
     if (call != QN_STEP_FAULT)
-        return go(p, call, HEAD);
+        return qn_tool_go(p, call, HEAD);
     return end == QN_STEP_MORE ? end
            : p->state == AFTER ? QN_STEP_OVER
                                : QN_STEP_FAULT;
@@ -336,12 +325,12 @@ qn_step qn_step_kimi(qn_tool_parser *p)
         step = arguments(p);
         if (step == QN_STEP_ON)
             qn_tool_end(p);
-        return go(p, step, END);
+        return qn_tool_go(p, step, END);
     case END:
         step = qn_tool_word_after_space(p, "<|tool_call_end|>");
         if (step == QN_STEP_ON)
             qn_tool_settle(p);
-        return go(p, step, AFTER);
+        return qn_tool_go(p, step, AFTER);
     default:
         return kimi_between(p);
     }
@@ -386,7 +375,7 @@ static qn_step mistral_head(qn_tool_parser *p)
         if (!qn_tool_known(p))
             return QN_STEP_FAULT;
         p->pos = behind;
-        return go(p, step, i ? CALL_ID : JSON);
+        return qn_tool_go(p, step, i ? CALL_ID : JSON);
     }
     return QN_STEP_FAULT;
 }
@@ -399,7 +388,7 @@ static qn_step mistral_begin(qn_tool_parser *p)
         return QN_STEP_MORE;
     p->depth = left.data[0] == '[';
     p->pos += (size_t)p->depth;
-    return go(p, QN_STEP_ON, p->depth ? OBJECT : HEAD);
+    return qn_tool_go(p, QN_STEP_ON, p->depth ? OBJECT : HEAD);
 }
 
 /* Behind a call of a list: a comma or its end; behind another one: perhaps
@@ -424,7 +413,7 @@ static qn_step mistral_after(qn_tool_parser *p)
     qn_tool_try(p);
     p->depth = 1;
     p->pos += n + 1;
-    return go(p, QN_STEP_ON, OBJECT);
+    return qn_tool_go(p, QN_STEP_ON, OBJECT);
 }
 
 qn_step qn_step_mistral(qn_tool_parser *p)
@@ -441,7 +430,7 @@ qn_step qn_step_mistral(qn_tool_parser *p)
     case CALL_ID:
         step = qn_tool_until(p, &id, "[ARGS]", MOST_NAME);
         qn_buf_free(&id);
-        return go(p, step, JSON);
+        return qn_tool_go(p, step, JSON);
     case JSON:
         return begin_arguments(p, ARGUMENTS);
     case AFTER:
@@ -452,7 +441,7 @@ qn_step qn_step_mistral(qn_tool_parser *p)
         step = arguments(p);
         if (step == QN_STEP_ON)
             qn_tool_end(p);
-        return go(p, step, AFTER);
+        return qn_tool_go(p, step, AFTER);
     default:
         return object(p);
     }
@@ -473,7 +462,7 @@ static qn_step harmony_head(qn_tool_parser *p)
         for (at += to.size; at < end && is_name(*at); at++)
             qn_buf_add_char(&p->name, *at);
     if (at && qn_tool_known(p))
-        return go(p, step, JSON);
+        return qn_tool_go(p, step, JSON);
     p->pos = before;
     return QN_STEP_FAULT;
 }
@@ -488,7 +477,7 @@ qn_step qn_step_harmony(qn_tool_parser *p)
         step = arguments(p);
         if (step == QN_STEP_ON)
             qn_tool_end(p);
-        return go(p, step, END);
+        return qn_tool_go(p, step, END);
     case END:
         step = qn_tool_word_after_space(p, "<|call|>");
         return step == QN_STEP_MORE ? step : QN_STEP_OVER;

@@ -89,6 +89,13 @@ void qn_tool_settle(qn_tool_parser *p)
     p->held = p->pos;
 }
 
+qn_step qn_tool_go(qn_tool_parser *p, qn_step step, int state)
+{
+    if (step == QN_STEP_ON)
+        p->state = state;
+    return step;
+}
+
 void qn_tool_try(qn_tool_parser *p)
 {
     qn_tool_settle(p);
@@ -103,6 +110,19 @@ void qn_tool_try(qn_tool_parser *p)
     qn_buf_clear(&p->key);
     qn_buf_clear(&p->value);
     qn_buf_clear(&p->arguments);
+}
+
+qn_step qn_tool_try_word(qn_tool_parser *p, const char *word)
+{
+    size_t before = p->pos;
+    qn_step step = qn_tool_word_after_space(p, word);
+    if (step == QN_STEP_ON) {
+        size_t behind = p->pos;
+        p->pos = before;
+        qn_tool_try(p);
+        p->pos = behind;
+    }
+    return step;
 }
 
 bool qn_tool_known(qn_tool_parser *p)

@@ -147,8 +147,13 @@ void qn_tool_escape(qn_buf *out, qn_str text);
 
 /* ---- calls (parser.c) ---- */
 
+/* Returns `step`; after ON the format goes on in `state`. */
+qn_step qn_tool_go(qn_tool_parser *p, qn_step step, int state);
 /* A further call may begin here: what comes from here on comes back if not. */
 void qn_tool_try(qn_tool_parser *p);
+/* The same where `word` comes next, with white space before it: takes both and
+ * returns ON; MORE and FAULT as qn_tool_word, and nothing is done. */
+qn_step qn_tool_try_word(qn_tool_parser *p, const char *word);
 /* Whether p->name (white space and quotes around it are dropped) is a function
  * of the request; sets p->tool. */
 bool qn_tool_known(qn_tool_parser *p);

@@ -22,13 +22,6 @@ enum {
 
 enum { MOST_NAME = 256, MOST_VALUE = 1 << 16 };
 
-static qn_step go(qn_tool_parser *p, qn_step step, int state)
-{
-    if (step == QN_STEP_ON)
-        p->state = state;
-    return step;
-}
-
 /* The next byte that is no white space, or -1. */
 static int peek(qn_tool_parser *p)
 {
@@ -40,7 +33,7 @@ static int peek(qn_tool_parser *p)
 static qn_step take(qn_tool_parser *p, int state)
 {
     p->pos++;
-    return go(p, QN_STEP_ON, state);
+    return qn_tool_go(p, QN_STEP_ON, state);
 }
 
 static qn_step list(qn_tool_parser *p)
@@ -74,7 +67,7 @@ static qn_step name(qn_tool_parser *p)
     if (left.data[n - 1] != '(' || !qn_tool_known(p))
         return QN_STEP_FAULT;
     p->pos += n;
-    return go(p, QN_STEP_ON, FIRST);
+    return qn_tool_go(p, QN_STEP_ON, FIRST);
 }
 
 static qn_step end_call(qn_tool_parser *p)
@@ -83,7 +76,7 @@ static qn_step end_call(qn_tool_parser *p)
     if (p->has_arguments)
         qn_buf_add_char(&p->arguments, '}');
     qn_tool_end(p);
-    return go(p, QN_STEP_ON, BETWEEN);
+    return qn_tool_go(p, QN_STEP_ON, BETWEEN);
 }
 
 static qn_step key(qn_tool_parser *p)
@@ -106,7 +99,7 @@ static qn_step key(qn_tool_parser *p)
     qn_tool_add_key(p, text);
     p->types = qn_tool_types(p->tool, text);
     p->pos += end;
-    return go(p, QN_STEP_ON, VALUE);
+    return qn_tool_go(p, QN_STEP_ON, VALUE);
 }
 
 /* ---- values ---- */
@@ -149,7 +142,7 @@ static qn_step open_string(qn_tool_parser *p)
     memset(p->quote, c, three ? 3 : 1);
     p->pos += three ? 3 : 1;
     qn_buf_add_char(&p->arguments, '"');
-    return go(p, QN_STEP_ON, STRING);
+    return qn_tool_go(p, QN_STEP_ON, STRING);
 }
 
 /* Numbers and words; keys of a dict are strings in JSON. */
@@ -180,7 +173,7 @@ static qn_step bare(qn_tool_parser *p)
     else
         qn_tool_add_value(p, text, p->types);
     p->pos += n;
-    return go(p, QN_STEP_ON, is_key ? COLON : AFTER);
+    return qn_tool_go(p, QN_STEP_ON, is_key ? COLON : AFTER);
 }
 
 static qn_step value(qn_tool_parser *p)
@@ -214,7 +207,7 @@ static qn_step item(qn_tool_parser *p)
         return QN_STEP_ON;
     }
     expect_key(p, in_dict(p));
-    return go(p, QN_STEP_ON, VALUE);
+    return qn_tool_go(p, QN_STEP_ON, VALUE);
 }
 
 /* ---- strings ---- */
@@ -281,7 +274,7 @@ static qn_step end_string(qn_tool_parser *p)
     bool is_key = p->key.size != 0;
     p->pos += strlen(p->quote);
     qn_buf_add_char(&p->arguments, '"');
-    return go(p, QN_STEP_ON, is_key ? COLON : AFTER);
+    return qn_tool_go(p, QN_STEP_ON, is_key ? COLON : AFTER);
 }
 
 static qn_step string(qn_tool_parser *p)
@@ -343,7 +336,7 @@ static qn_step after(qn_tool_parser *p)
         return QN_STEP_MORE;
     if (next != p->levels[p->depth - 1])
         qn_buf_add_text(&p->arguments, ", ");
-    return go(p, QN_STEP_ON, ITEM);
+    return qn_tool_go(p, QN_STEP_ON, ITEM);
 }
 
 static qn_step between(qn_tool_parser *p)
@@ -363,7 +356,7 @@ static qn_step between(qn_tool_parser *p)
         return QN_STEP_OVER;
     qn_tool_try(p);
     p->pos = behind;
-    return go(p, QN_STEP_ON, NAME);
+    return qn_tool_go(p, QN_STEP_ON, NAME);
 }
 
 qn_step qn_step_python(qn_tool_parser *p)

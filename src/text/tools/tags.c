@@ -25,20 +25,13 @@ enum { MOST_NAME = 256, MOST_VALUE = 1 << 24 };
 
 static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
 
-static qn_step go(qn_tool_parser *p, qn_step step, int state)
-{
-    if (step == QN_STEP_ON)
-        p->state = state;
-    return step;
-}
-
 static qn_step begin(qn_tool_parser *p)
 {
     const char *call = p->format->tags->call;
     /* The tag itself may have been what the call began with. */
     if (!call || (p->open >= 0 && !strcmp(p->format->opens[p->open], call)))
-        return go(p, QN_STEP_ON, NAME);
-    return go(p, qn_tool_word_after_space(p, call), NAME);
+        return qn_tool_go(p, QN_STEP_ON, NAME);
+    return qn_tool_go(p, qn_tool_word_after_space(p, call), NAME);
 }
 
 /* A name without a tag of its own ends where the next tag begins. */
@@ -57,7 +50,7 @@ static qn_step bare_name(qn_tool_parser *p)
         return QN_STEP_FAULT;
     }
     p->pos += size;
-    return go(p, QN_STEP_ON, NEXT);
+    return qn_tool_go(p, QN_STEP_ON, NEXT);
 }
 
 static qn_step name(qn_tool_parser *p)
@@ -67,7 +60,7 @@ static qn_step name(qn_tool_parser *p)
     size_t before = p->pos;
     qn_step step = qn_tool_until(p, &p->name, ">", MOST_NAME);
     if (step != QN_STEP_ON || qn_tool_known(p))
-        return go(p, step, NEXT);
+        return qn_tool_go(p, step, NEXT);
     p->pos = before;
     return QN_STEP_FAULT;
 }
@@ -107,7 +100,7 @@ static qn_step key(qn_tool_parser *p)
         text = (qn_str){text.data + 1, text.size - 2};
     p->types = qn_tool_types(p->tool, text);
     qn_tool_add_key(p, text);
-    return go(p, step, w->value ? VALUE : TYPE);
+    return qn_tool_go(p, step, w->value ? VALUE : TYPE);
 }
 
 /* A value's first line end is not its own. */
@@ -125,8 +118,8 @@ static qn_step type(qn_tool_parser *p)
     if (string)
         qn_buf_add_char(&p->arguments, '"');
     if (section == QN_STEP_ON)
-        return go(p, QN_STEP_ON, string ? CDATA : CDATA_OTHER);
-    return go(p, QN_STEP_ON, string ? STRING : OTHER);
+        return qn_tool_go(p, QN_STEP_ON, string ? CDATA : CDATA_OTHER);
+    return qn_tool_go(p, QN_STEP_ON, string ? STRING : OTHER);
 }
 
 static qn_step string(qn_tool_parser *p)
@@ -134,7 +127,7 @@ static qn_step string(qn_tool_parser *p)
     qn_step step = qn_tool_string(p, p->format->tags->value_end, true);
     if (step == QN_STEP_ON)
         qn_buf_add_char(&p->arguments, '"');
-    return go(p, step, NEXT);
+    return qn_tool_go(p, step, NEXT);
 }
 
 static qn_step section(qn_tool_parser *p)
@@ -142,7 +135,7 @@ static qn_step section(qn_tool_parser *p)
     qn_step step = qn_tool_string(p, cdata_end, false);
     if (step == QN_STEP_ON)
         qn_buf_add_char(&p->arguments, '"');
-    return go(p, step, CDATA_END);
+    return qn_tool_go(p, step, CDATA_END);
 }
 
 static qn_step other(qn_tool_parser *p)
@@ -158,7 +151,7 @@ static qn_step other(qn_tool_parser *p)
     if (!in_section && text.size && text.data[text.size - 1] == '\n')
         text.size--;
     qn_tool_add_value(p, text, p->types);
-    return go(p, step, in_section ? CDATA_END : NEXT);
+    return qn_tool_go(p, step, in_section ? CDATA_END : NEXT);
 }
 
 /* The end of all calls, or another one. */
@@ -172,17 +165,10 @@ static qn_step after(qn_tool_parser *p)
         qn_tool_settle(p);
         return QN_STEP_OVER;
     }
-    size_t before = p->pos;
     if (w->section_end)
-        call = qn_tool_word_after_space(p, w->call);
-    if (call == QN_STEP_ON) {
-        size_t behind = p->pos;
-        p->pos = before;
-        qn_tool_try(p);
-        p->pos = behind;
-        p->state = NAME;
-        return call;
-    }
+        call = qn_tool_try_word(p, w->call);
+    if (call == QN_STEP_ON)
+        return qn_tool_go(p, call, NAME);
     return end == QN_STEP_MORE || call == QN_STEP_MORE ? QN_STEP_MORE
                                                        : QN_STEP_OVER;
 }
@@ -200,7 +186,7 @@ qn_step qn_step_tags(qn_tool_parser *p)
     case KEY:
         return key(p);
     case VALUE:
-        return go(p, qn_tool_word_after_space(p, w->value), TYPE);
+        return qn_tool_go(p, qn_tool_word_after_space(p, w->value), TYPE);
     case TYPE:
         return type(p);
     case STRING:
@@ -208,7 +194,7 @@ qn_step qn_step_tags(qn_tool_parser *p)
     case CDATA:
         return section(p);
     case CDATA_END:
-        return go(p, qn_tool_word_after_space(p, w->value_end), NEXT);
+        return qn_tool_go(p, qn_tool_word_after_space(p, w->value_end), NEXT);
     case OTHER:
     case CDATA_OTHER:
         return other(p);
